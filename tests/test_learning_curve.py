@@ -92,7 +92,7 @@ def test_confidences_have_a_learning_curve_too() -> None:
 
 def test_the_sentence_says_what_the_interval_says() -> None:
     def said(lower: float, gain: float, upper: float) -> str:
-        return LearningCurve("m", 50, 0.3, 2 * gain, (Forecast(100, gain, lower, upper),), 0.9).sentence()
+        return LearningCurve("m", 50, 0.3, 2 * gain, (Forecast(100, gain, lower, upper),)).sentence()
 
     assert (
         said(0.001, 0.004, 0.008)

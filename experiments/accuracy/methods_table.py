@@ -91,9 +91,8 @@ def one_set(
         outputs[method] = np.asarray(calibrated.logits, np.float64)
     outputs |= {peer: peer_logits(PEERS[peer](), calibration, test) for peer in peers}
     losses = {method: -log_softmax(z)[np.arange(len(test)), test.labels] for method, z in outputs.items()}
-    return [
-        score(name, method, z, test, losses, "; ".join(found.notes.get(method, []))) for method, z in outputs.items()
-    ]
+    notes = {method: "; ".join(fitted.diagnostics_.notes) for method, fitted in found.calibrators.items()}
+    return [score(name, method, z, test, losses, notes.get(method, "")) for method, z in outputs.items()]
 
 
 def peer_logits(peer: object, calibration: Predictions, test: Predictions) -> np.ndarray:

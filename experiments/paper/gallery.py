@@ -17,7 +17,7 @@ from glayers.arrays import Array
 from glayers.metrics import rank
 from glayers.report import plots
 
-KINDS = ("reliability", "ks", "before-after", "class-gaps", "classes")
+KINDS = ("reliability", "ks", "errors", "before-after", "classes")
 
 
 TWO = ("uncalibrated", "shared-g-layers")
@@ -88,11 +88,8 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 PICTURES: dict[str, Callable[[], Figure]] = {
     **{kind: partial(of_sample, kind) for kind in KINDS},
-    "reliability-dark": partial(of_sample, "reliability", dark=True),
-    "ks-ranks": partial(of_sample, "ks", event=[rank(1), rank(2)]),
-    "differences": partial(
-        of_sample, "differences", ("uncalibrated", "temperature", "vector", "shared-g-layers"), metrics=("nll", "ks")
-    ),
+    "ks-rank-2": partial(of_sample, "ks", event=rank(2)),
+    "methods": partial(of_sample, "methods", ("uncalibrated", "temperature", "vector", "shared-g-layers")),
     "sizes": depths,
     "training": starts,
 }

@@ -75,11 +75,6 @@ class Run(NamedTuple):
     log_error: float
     log_p: float
     log_cost: float
-    brier_gap: float
-    brier_found: float
-    brier_error: float
-    brier_p: float
-    brier_cost: float
 
     @property
     def cell(self) -> Cell:
@@ -136,23 +131,20 @@ def one_run(cell: Cell, run: int) -> Run:
     logits = centred(rng, cell.rows, cell.classes)
     labels = (TRUTHS[cell.model](logits) + rng.gumbel(size=logits.shape)).argmax(axis=1)
     found = calibration_gap(logits, labels, calibrator=LIGHT_G[cell.model]() if cell.g == LIGHT else None)
-    log_gap, brier_gap = true_gaps(cell.model, cell.classes)
-    _, log_found, log_error, _, log_p, log_cost = found.log
-    _, brier_found, brier_error, _, brier_p, brier_cost = found.brier
-    log = (log_gap, log_found, log_error, log_p, log_cost)
-    return Run(*cell, run, *log, brier_gap, brier_found, brier_error, brier_p, brier_cost)
+    truth = true_gap(cell.model, cell.classes)
+    return Run(*cell, run, truth, found.calibration, found.standard_error, found.p_value, found.cost)
 
 
 @cache
-def true_gaps(model: str, classes: int) -> tuple[float, float]:
-    """The mean divergence of truth and prediction, by log loss and by Brier score."""
+def true_gap(model: str, classes: int) -> float:
+    """The mean divergence of truth and prediction."""
     rng = np.random.default_rng(classes)
-    sums = np.zeros(2)
+    total = 0.0
     for _ in range(LARGE // AT_ONCE):
         logits = centred(rng, AT_ONCE, classes)
         said, true = log_softmax(logits), log_softmax(TRUTHS[model](logits))
-        sums += (np.exp(true) * (true - said)).sum(), np.square(np.exp(true) - np.exp(said)).sum()
-    return float(sums[0] / LARGE), float(sums[1] / LARGE)
+        total += (np.exp(true) * (true - said)).sum()
+    return float(total / LARGE)
 
 
 def centred(rng: np.random.Generator, rows: int, classes: int) -> np.ndarray:
@@ -198,29 +190,26 @@ def sentence(runs: list[Run], g: str) -> str:
     mine = [run for run in runs if run.g == g]
     off, right = ([run for run in mine if (run.model == CALIBRATED) is same] for same in (False, True))
     return (
-        f"- {g}: within two standard errors of the true gap in {shares(off, within_log)} of the runs with a gap by log "
-        f"loss, {shares(off, within_brier)} by Brier score ({len(off)} runs), and for calibrated models in "
-        f"{shares(right, within_log)} and {shares(right, within_brier)} ({len(right)}); of calibrated models "
-        f"{shares(right, lambda run: run.log_p < LEVEL)} significant by log loss at 5 percent, "
-        f"{shares(right, lambda run: run.brier_p < LEVEL)} by Brier score; of the others "
-        f"{shares(off, lambda run: run.log_p < LEVEL)} and {shares(off, lambda run: run.brier_p < LEVEL)}. "
-        f"The paired error alone would cover {shares(off, within_paired)} by log loss, and of calibrated models "
-        f"{shares(right, within_paired)}."
+        f"- {g}: within two standard errors of the true gap in {shares(off, within_log)} of the runs with a gap "
+        f"({len(off)} runs), and for calibrated models in {shares(right, within_log)} ({len(right)}); of calibrated "
+        f"models {shares(right, lambda run: run.log_p < LEVEL)} significant at 5 percent; of the others "
+        f"{shares(off, lambda run: run.log_p < LEVEL)}. The paired error alone would cover "
+        f"{shares(off, within_paired)}, and of calibrated models {shares(right, within_paired)}."
     )
 
 
 def table(runs: list[Run]) -> list[str]:
     lines = [
-        "| model | classes | rows | runs | true gap, log | found, mean | its deviation | standard error, mean "
-        "| cost, mean | within 2, log | within 2, Brier | p < 0.05, log | p < 0.05, Brier |",
-        "|---|" + "---:|" * 12,
+        "| model | classes | rows | runs | true gap | found, mean | its deviation | standard error, mean "
+        "| cost, mean | within 2 | p < 0.05 |",
+        "|---|" + "---:|" * 10,
     ]
     for cell, its in groupby(runs, key=lambda run: run.cell):
         here = list(its)
         found = [run.log_found for run in here]
         numbers = [here[0].log_gap, np.mean(found), np.std(found)]
         numbers += [np.mean([run.log_error for run in here]), np.mean([run.log_cost for run in here])]
-        counted = [within_log, within_brier, lambda run: run.log_p < LEVEL, lambda run: run.brier_p < LEVEL]
+        counted = [within_log, lambda run: run.log_p < LEVEL]
         cells = [cell.model, f"{cell.classes}", f"{cell.rows:,}", f"{len(here)}", *(f"{x:.4f}" for x in numbers)]
         cells += [shares(here, test) for test in counted]
         lines.append("| " + " | ".join(cells) + " |")
@@ -229,10 +218,6 @@ def table(runs: list[Run]) -> list[str]:
 
 def within_log(run: Run) -> bool:
     return abs(run.log_found - run.log_gap) <= 2 * run.log_error
-
-
-def within_brier(run: Run) -> bool:
-    return abs(run.brier_found - run.brier_gap) <= 2 * run.brier_error
 
 
 def within_paired(run: Run) -> bool:

@@ -2,8 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table, data_frame
+from glayers.text_tables import aligned_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -38,7 +38,6 @@ _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
 _CONFIDENCE_COLUMNS = ("confidence_nll", "ks", "ece", "confidence_brier", "accuracy")
-_MOST_KEPT = 1 << 30  # bytes of calibrated rows: those of seven methods on 25,000 rows of 600 classes
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,9 @@ class Comparison:
     scorecards
         The scores on the test rows; the first is "uncalibrated".
     failed
-        The methods that could not be fitted, with the reason.
+        The methods that could not be fitted, or were left out because they would take too long, with the reason.
     random_state
         The seed of `calibration_tests`.
-    left_out
-        The default methods that would take too long on so many rows and classes, with the reason.
     """
 
     test: Predictions | Confidences
@@ -66,23 +63,6 @@ class Comparison:
     scorecards: dict[str, Scorecard]
     failed: dict[str, str]
     random_state: int = 0
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def n_scored(self) -> int:
-        """The number of rows that were scored: on a cluster, more than `test` holds."""
-        return self.scorecards[UNCALIBRATED].rows
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """The duration of each fit."""
-        return {name: fitted.diagnostics_.seconds or 0.0 for name, fitted in self.calibrators.items()}
-
-    @property
-    def notes(self) -> dict[str, list[str]]:
-        """The warnings of each fit that had any."""
-        fits = {name: fitted.diagnostics_ for name, fitted in self.calibrators.items()}
-        return {name: list(fit.notes) for name, fit in fits.items() if fit.notes}
 
     @property
     def recommended(self) -> str:
@@ -110,29 +90,22 @@ class Comparison:
 
     def predictions(self, method: str) -> Predictions | Confidences:
         """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
-        if not isinstance(method, str):
-            raise GlayersError(f"a method is given by its name, such as 'temperature'; got {shown(method)}")
         if method == UNCALIBRATED:
             return self.test
-        if method in self.failed:
-            raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
-        if method not in self.calibrators:
-            raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
+        if method not in list(self.calibrators):
+            reason = self.failed.get(str(method), f"there are {', '.join(self.scorecards)}")
+            raise GlayersError(f"{shown(method)} is no fitted method: {reason}")
         return self.calibrators[method].apply(self.test)
 
     def rows(self, method: str) -> Rows | Scored:
-        """Return the rows of `predictions` as metrics read them; up to 1 GB is kept, so that a map is applied once."""
-        return self._kept_rows[method]
-
-    @cached_property
-    def _kept_rows(self) -> "_KeptRows":
-        return _KeptRows(self)
+        """Return the rows of `predictions` as metrics read them."""
+        return check_any(self.predictions(method))
 
     def differences(
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        return paired_differences(self._kept_rows, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
+        return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(self, path: str | os.PathLike[str], **settings: Any) -> None:
         """Write the HTML report, one file that needs no other.
@@ -152,49 +125,38 @@ class Comparison:
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return every number by method and metric, ready for JSON."""
-        seconds = self.seconds
-        return {name: {**card.to_dict(), "seconds": seconds.get(name, 0.0)} for name, card in self.scorecards.items()}
-
-    def to_frame(self) -> Any:
-        """Return every number as a pandas data frame with one line per method."""
-        return data_frame([{"method": name, **numbers} for name, numbers in self.to_dict().items()]).set_index("method")
+        numbers = {name: card.to_dict() for name, card in self.scorecards.items()}
+        for name, fitted in self.calibrators.items():
+            numbers[name]["seconds"] = fitted.diagnostics_.seconds or 0.0
+        return numbers
 
     def __str__(self) -> str:
         return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
-        notes = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
-        notes += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
-        return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
+        notes = [f"{name}: {note}" for name, fitted in self.calibrators.items() for note in fitted.diagnostics_.notes]
+        return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
 
     def cells(self) -> list[list[str]]:
         """Return the printed table: a line of headings, then one line per method."""
         columns = _COLUMNS if isinstance(self.test, Predictions) else _CONFIDENCE_COLUMNS
         metrics = [METRICS[name] for name in columns]
         cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
-        for name, card in self.scorecards.items():
-            numbers = [metric.format(card[metric.name]) for metric in metrics]
-            seconds = f"{self.seconds[name]:.2f}" if name in self.seconds else "-"
-            cells.append([name, *numbers, seconds])
+        for name, numbers in self.to_dict().items():
+            seconds = f"{numbers['seconds']:.2f}" if "seconds" in numbers else "-"
+            cells.append([name, *(metric.format(numbers[metric.name]) for metric in metrics), seconds])
         return cells
 
 
-class _KeptRows(Mapping[str, Rows | Scored]):
-    """The test rows by method, calibrated when they are read; as many methods are kept as `_MOST_KEPT` allows."""
+class _TestRows(Mapping[str, Rows | Scored]):
+    """The test rows by method, calibrated whenever they are read: those of all methods may not fit in memory."""
 
     def __init__(self, compared: Comparison) -> None:
         self._compared = compared
-        self._rows: dict[str, Rows | Scored] = {}
 
     def __getitem__(self, method: str) -> Rows | Scored:
-        if not isinstance(method, str) or method not in self._rows:
-            rows = check_any(self._compared.predictions(method))
-            n_bytes = 16 * len(rows) * max(1, rows.n_classes)  # of probabilities and logits
-            while self._rows and (len(self._rows) + 1) * n_bytes > _MOST_KEPT:
-                del self._rows[next(iter(self._rows))]
-            self._rows[method] = rows
-        return self._rows[method]
+        return self._compared.rows(method)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._compared.scorecards)
@@ -211,7 +173,6 @@ def compare(
     inputs: str = "logits",
     random_state: int = 0,
     progress: bool | None = None,
-    on_result: Callable[[str, Scorecard, float], None] | None = None,
 ) -> Comparison:
     """Fit methods on the calibration rows and score them on the test rows, beside no calibration.
 
@@ -222,15 +183,13 @@ def compare(
     methods
         Names from `CALIBRATORS`, or calibrators by names of your own; copies of them are fitted. By default
         `DEFAULT_METHODS`, or `CONFIDENCE_METHODS` for confidences. Of the defaults, methods whose cost grows with the
-        square of the classes are left out where they would take many minutes; `left_out` and the printed table say so.
+        square of the classes are left out where they would take many minutes; `failed` and the printed table say so.
     inputs
         The setting of the methods given by name; that of confidences is always "confidence".
     random_state
         The seed of the methods given by name, and of the tests in `calibration_tests`.
     progress
         Whether to show a progress bar; None shows it at a terminal.
-    on_result
-        Called with the name, the scores and the seconds of each method as soon as it is scored.
 
     Returns
     -------
@@ -248,16 +207,15 @@ def compare(
     calibration = calibration.repeated()
     test = test.repeated()
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
-    if on_result is not None and (isinstance(on_result, type) or not callable(on_result)):
-        raise GlayersError(f"on_result must be a function of name, scorecard and seconds; got {shown(on_result)}")
-    left_out: dict[str, str] = {}
-    if methods is None:
-        left_out = _too_slow(calibration)
-        methods = [name for name in _usual_methods(calibration) if name not in left_out]
     if isinstance(calibration, Confidences):
         inputs = "confidence"
+    too_slow: dict[str, str] = {}
+    if methods is None:
+        too_slow = _too_slow(calibration)
+        usual = CONFIDENCE_METHODS if isinstance(calibration, Confidences) else DEFAULT_METHODS
+        methods = [name for name in usual if name not in too_slow]
     chosen = _calibrators(methods, inputs=inputs, random_state=seed, progress=False)
-    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed, left_out)
+    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, too_slow, seed)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for number, (name, calibrator) in enumerate(chosen.items(), start=1):
             advance(0, f"fitting {name} ({number} of {len(chosen)})")
@@ -268,14 +226,8 @@ def compare(
             else:
                 result.calibrators[name] = fitted
                 result.scorecards[name] = scorecard(fitted.apply(test))
-                if on_result is not None:
-                    on_result(name, result.scorecards[name], result.seconds[name])
             advance()
     return result
-
-
-def _usual_methods(calibration: Predictions | Confidences) -> tuple[str, ...]:
-    return CONFIDENCE_METHODS if isinstance(calibration, Confidences) else DEFAULT_METHODS
 
 
 def _too_slow(calibration: Predictions | Confidences) -> dict[str, str]:
@@ -283,9 +235,8 @@ def _too_slow(calibration: Predictions | Confidences) -> dict[str, str]:
     if isinstance(calibration, Confidences) or len(calibration) * calibration.n_classes**2 <= _MOST_WORK:
         return {}
     size = f"{len(calibration):,} rows x {calibration.n_classes:,} classes"
-    reason = f"with {size} it takes many minutes; ask for it by name:"
-    slow = [name for name in DEFAULT_METHODS if name in _SQUARE_METHODS]
-    return {name: f"{reason} methods=[{name!r}], or --methods {name}" for name in slow}
+    reason = f"left out, as with {size} it takes many minutes; ask for it by name:"
+    return {name: f"{reason} methods=[{name!r}], or --methods {name}" for name in _SQUARE_METHODS}
 
 
 def unfitted(name: str, **settings: Any) -> Calibrator:
@@ -300,10 +251,6 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
 
 def _calibrators(methods: Any, **settings: Any) -> dict[str, Calibrator]:
     """Return new calibrators by name, or copies of those given by names of the user's own."""
-    given = methods if isinstance(methods, Mapping | Iterator) else items_of(methods)
-    if given is None:
-        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {shown(methods)}")
-    chosen = {}
     if isinstance(methods, Mapping):
         for name, calibrator in methods.items():
             if not isinstance(name, str) or name == UNCALIBRATED or not isinstance(calibrator, Calibrator):
@@ -311,16 +258,17 @@ def _calibrators(methods: Any, **settings: Any) -> dict[str, Calibrator]:
                     f"methods must map names other than {UNCALIBRATED!r} to calibrators, such as VectorScaling(); "
                     f"got {name!r}: {shown(calibrator)}"
                 )
-            chosen[name] = clone(calibrator)
-        return chosen
-    for name in given:
+        return {name: clone(calibrator) for name, calibrator in methods.items()}
+    names = items_of(methods)
+    if names is None:
+        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {shown(methods)}")
+    for name in names:
         if not isinstance(name, str) or name not in CALIBRATORS:
             raise GlayersError(
                 f"unknown method {shown(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
                 f"own into a dict: {{'mine': TemperatureScaling()}}"
             )
-        chosen[name] = unfitted(name, **settings)
-    return chosen
+    return {name: unfitted(name, **settings) for name in names}
 
 
 def _check_parts(calibration: Any, test: Any) -> None:
@@ -333,12 +281,11 @@ def _check_parts(calibration: Any, test: Any) -> None:
             )
     if type(calibration) is not type(test):
         raise BadPredictions(f"calibration and test rows must be of one kind; got {calibration!r} and {test!r}")
-    if isinstance(test, Confidences):
-        same = _same(calibration.confidence, test.confidence) and _same(calibration.correct, test.correct)
-    else:
+    names = ["confidence", "correct"]
+    if isinstance(test, Predictions):
         _check_one_model(calibration, test)
-        same = _same(calibration.logits, test.logits) and _same(calibration.labels, test.labels)
-    if same:
+        names = ["logits", "labels"]
+    if all(_same(getattr(calibration, name), getattr(test, name)) for name in names):
         message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
         warnings.warn(message, GlayersWarning, stacklevel=3)
 

@@ -8,7 +8,7 @@ it.
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
@@ -34,11 +34,28 @@ _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 _LOWEST = -800.0  # log-probability of an impossible class: 0 times a finite number
 
 
-class Gap(NamedTuple):
-    """The decomposition of one loss: loss = calibration + refinement.
+@dataclass(frozen=True)
+class CalibrationGap:
+    """How the log loss splits: loss = calibration + refinement. It prints as a sentence.
 
-    `standard_error` is that of `calibration` as an estimate of the true gap. `p_value` tests whether the gap is zero.
-    `cost` estimates how much of the gap is lost because g is learned from finitely many rows.
+    Attributes
+    ----------
+    loss
+        The mean log loss without calibration.
+    calibration
+        The gap: how much g lowers the loss of rows that it had not seen.
+    standard_error
+        Of `calibration` as an estimate of the true gap.
+    refinement
+        What remains; no calibration can lower it.
+    p_value
+        Of the test whether the gap is zero.
+    cost
+        How much of the gap is lost, by an estimate, because g is learned from finitely many rows.
+    methods
+        Names the g fitted without each fold.
+    rows
+        The number of rows.
     """
 
     loss: float
@@ -47,25 +64,20 @@ class Gap(NamedTuple):
     refinement: float
     p_value: float
     cost: float
-
-
-@dataclass(frozen=True)
-class CalibrationGap:
-    """The gap by log loss and by Brier score (summed over classes); `methods` names the g fitted without each fold."""
-
-    log: Gap
-    brier: Gap
-    rows: int
-    folds: int
     methods: tuple[str, ...]
+    rows: int
 
     def to_dict(self) -> dict[str, object]:
         """Return the numbers by name, as JSON has them."""
-        found: dict[str, object] = json_ready(asdict(self) | {"log": self.log._asdict(), "brier": self.brier._asdict()})
+        found: dict[str, object] = json_ready(asdict(self))
         return found
 
     def __str__(self) -> str:
-        return f"log loss: {_sentence(self.log)}\nBrier: {_sentence(self.brier)}"
+        size = f"{self.calibration:.4f} +- {self.standard_error:.4f}"
+        if math.isinf(self.standard_error):
+            size = format_gain(self.calibration, self.standard_error)
+        removed = f"{size} that calibration can remove ({p_text(self.p_value)})"
+        return f"log loss: {self.loss:.4f} = {removed} + {self.refinement:.4f} that it cannot"
 
 
 def calibration_gap(
@@ -102,7 +114,7 @@ def calibration_gap(
     Returns
     -------
     CalibrationGap
-        The gap by log loss and by Brier score. `calibration` is negative where learning g from few rows costs more than
+        The gap by log loss. `calibration` is negative where learning g from few rows costs more than
         it gains, which is no evidence of a gap. `standard_error` combines the paired error over rows, `cost` and
         4 / rows, half the smallest gap that so many rows can show. The p-value is one-sided, from the normal
         distribution and the paired error alone, because the other two terms can only hide a gap. With fewer than 8 rows
@@ -115,7 +127,7 @@ def calibration_gap(
     >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     >>> from glayers import TemperatureScaling
     >>> gap = calibration_gap(3 * z, labels, calibrator=TemperatureScaling())
-    >>> gap.log.p_value < 1e-6, calibration_gap(z, labels, calibrator=TemperatureScaling()).log.p_value > 0.05
+    >>> gap.p_value < 1e-6, calibration_gap(z, labels, calibrator=TemperatureScaling()).p_value > 0.05
     (True, True)
     """
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
@@ -124,9 +136,17 @@ def calibration_gap(
     folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
     fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
     fits = fits_without_folds(g, given, folds, progress, "measuring the gap")
-    losses = _row_losses([fitted.map for fitted in fits], folds, given)
+    before, after, costs = _row_losses([fitted.map for fitted in fits], folds, given)
+    gain, paired = paired_gain(before, after, given.weights, given.groups)
+    loss = float(np.average(before, weights=given.weights))
+    cost = float(np.average(costs, weights=given.weights))
+    rounding = _ROUNDING * abs(loss)
+    p_value = float(gain <= rounding)
+    if paired > rounding:
+        p_value = float(norm.sf(gain / paired))
+    error = math.hypot(paired, cost, _resolution(given))
     methods = tuple(fitted.method for fitted in fits)
-    return CalibrationGap(_gap(losses["log"], given), _gap(losses["brier"], given), len(given), len(fits), methods)
+    return CalibrationGap(loss, gain, error, loss - gain, p_value, cost, methods, len(given))
 
 
 def fits_without_folds(
@@ -163,20 +183,16 @@ def rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight:
     return two_classes(calibrator.inputs, logits).repeated()
 
 
-def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> dict[str, Floats]:
-    """Return by loss, for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
-    losses = {"log": np.empty((3, len(given))), "brier": np.empty((3, len(given)))}
+def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> Floats:
+    """Return for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
+    losses = np.empty((3, len(given)))
+    log_loss = smooth_loss("log").rows
     for rows in row_blocks(len(given), len(maps) * given.n_classes):
         labels = given.labels[rows]
-        uncalibrated = apply_map(Chain(()), given.logits[rows])
         by_fold = np.array([log_softmax(apply_map(each, given.logits[rows])) for each in maps])
-        calibrated = by_fold[folds[rows], np.arange(len(labels))]
-        costs = {"log": _log_cost(by_fold), "brier": _brier_cost(by_fold)}
-        for name, found in losses.items():
-            loss = smooth_loss(name)
-            found[0, rows] = loss.rows(uncalibrated, labels)
-            found[1, rows] = loss.rows(calibrated, labels)
-            found[2, rows] = costs[name].clip(min=0.0)  # rounding may leave less
+        losses[0, rows] = log_loss(apply_map(Chain(()), given.logits[rows]), labels)
+        losses[1, rows] = log_loss(by_fold[folds[rows], np.arange(len(labels))], labels)
+        losses[2, rows] = _cost(by_fold).clip(min=0.0)  # rounding may leave less
     return losses
 
 
@@ -184,46 +200,19 @@ def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> dict[str,
 # except one part in K - 1 each, so on average they differ by 2 / (K - 1) times the cost of noise to either: Tukey's
 # jackknife, 1958. As much again stands for the cost of shrinkage, which no fold shows: shrinking pays off until both
 # are equal.
-def _log_cost(by_fold: Floats) -> Floats:
+def _cost(by_fold: Floats) -> Floats:
     """Sum over folds of p (log p - mean log p), per row."""
     finite = np.maximum(by_fold, _LOWEST)
     return (np.exp(by_fold) * (finite - finite.mean(axis=0))).sum(axis=(0, 2))
 
 
-def _brier_cost(by_fold: Floats) -> Floats:
-    """Twice the sum over folds of the squared distance from p to the mean p, per row."""
-    p = np.exp(by_fold)
-    return 2 * np.square(p - p.mean(axis=0)).sum(axis=(0, 2))
-
-
-def _gap(row_losses: Floats, given: Predictions) -> Gap:
-    before, after, costs = row_losses
-    gain, paired = paired_gain(before, after, given.weights, given.groups)
-    total = float(np.average(before, weights=given.weights))
-    cost = float(np.average(costs, weights=given.weights))
-    rounding = _ROUNDING * abs(total)
-    if paired > rounding:
-        p_value = float(norm.sf(gain / paired))
-    else:
-        p_value = float(gain <= rounding)
-    return Gap(total, gain, math.hypot(paired, cost, _resolution(given)), total - gain, p_value, cost)
-
-
 def _resolution(given: Predictions) -> float:
     """Return half the smallest gap that shows as two standard errors, whatever g.
 
-    A gap of G by log loss has a variance of 2 G per row, and no more by Brier score; so G = 2 sqrt(2 G / n) gives
+    A gap of G has a variance of 2 G per row; so G = 2 sqrt(2 G / n) gives
     8 / n. If g finds nothing, and so has no spread, it may have missed this much.
     """
     weights = np.ones(len(given)) if given.weights is None else given.weights / given.weights.max()
     if given.groups is not None:
         weights = np.bincount(np.unique(given.groups, return_inverse=True)[1], weights=weights).astype(np.float64)
     return 4 * float((weights**2).sum() / weights.sum() ** 2)
-
-
-def _sentence(gap: Gap) -> str:
-    size = f"{gap.calibration:.4f} +- {gap.standard_error:.4f}"
-    if math.isinf(gap.standard_error):
-        size = format_gain(gap.calibration, gap.standard_error)
-    removed = f"{size} that calibration can remove ({p_text(gap.p_value)})"
-    return f"{gap.loss:.4f} = {removed} + {gap.refinement:.4f} that it cannot"

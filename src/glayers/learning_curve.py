@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
@@ -32,6 +31,7 @@ _FOLDS = 5
 _LEAST_ROWS = 40
 _WORST = 700.0  # nats: no loss of a row counts more, as e^-700 is nearly the smallest number
 _NOTICEABLE = 0.001  # a change of the NLL below this is not worth new labels
+_REACH = 1.6448536269514722  # standard errors of a 90 % interval
 # Relative error of the excess beyond sampling: shrinkage that is chosen from the rows differs from sample to sample.
 _SPREAD = 0.5
 
@@ -61,8 +61,6 @@ class LearningCurve:
         How far the expected NLL of a fit on these rows lies above that of a fit on endlessly many.
     forecasts
         For each number of rows: the fall of the NLL from that of a fit on all rows at hand, and its interval.
-    level
-        The probability of the intervals.
     """
 
     method: str
@@ -70,7 +68,6 @@ class LearningCurve:
     loss: float
     excess: float
     forecasts: tuple[Forecast, ...]
-    level: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
@@ -81,7 +78,7 @@ class LearningCurve:
         """Return the first forecast in words."""
         first = self.forecasts[0]
         more = f"with {first.rows / self.rows:.3g} times the rows"
-        interval = f"{100 * self.level:.3g} % interval {first.lower:.4f} to {first.upper:.4f}"
+        interval = f"90 % interval {first.lower:.4f} to {first.upper:.4f}"
         if first.upper < _NOTICEABLE:
             return f"{more} NLL would hardly change ({interval}): these rows are enough for this method"
         if first.lower > 0:
@@ -90,7 +87,7 @@ class LearningCurve:
         return f"these rows cannot tell whether more would help: {most}"
 
     def __str__(self) -> str:
-        table = [("rows", "NLL", "fall of the NLL", f"{100 * self.level:.3g} % interval")]
+        table = [("rows", "NLL", "expected reduction", "90 % interval")]
         table.append((f"{self.rows:,}", f"{self.loss:.4f}", "", ""))
         for rows, gain, lower, upper in self.forecasts:
             table.append((f"{rows:,}", "", f"{gain:.4f}", f"{lower:.4f} to {upper:.4f}"))
@@ -105,7 +102,6 @@ def rows_needed(
     *,
     calibrator: Calibrator | None = None,
     times: Sequence[float] = (2, 4),
-    level: float = 0.9,
     random_state: int = 0,
     progress: bool | None = None,
 ) -> LearningCurve:
@@ -121,8 +117,6 @@ def rows_needed(
         The method, which is fitted six times; `AutoCalibrator()` by default.
     times : sequence of float
         How many times as many rows to forecast for.
-    level : float
-        The probability of the intervals.
     random_state : int
         Seed of the folds, and of the default calibrator.
     progress : bool, optional
@@ -145,7 +139,6 @@ def rows_needed(
     """
     seed = whole_number(random_state, "random_state", least=0)
     method = chosen_calibrator(calibrator, seed)
-    level = number_between(level, "level", 0, 1)
     factors = [number_between(each, "times", 1, 1e6) for each in items_of(times) or []]
     if not factors:
         raise BadPredictions(f"times must be a list of numbers above 1, such as [2, 4]; got {shown(times)}")
@@ -160,11 +153,11 @@ def rows_needed(
     # Held-out rows were judged by fits on 1 - 1 / folds of the rows, whose excess is larger.
     excesses = _FOLDS / (_FOLDS - 1) + 1
     excess = max(0.0, difference / excesses)
-    reach = ndtri((1 + level) / 2) * math.hypot(error / excesses, _SPREAD * excess)
+    reach = _REACH * math.hypot(error / excesses, _SPREAD * excess)
     ends = np.array([excess, max(0.0, excess - reach), excess + reach])
     forecasts = [Forecast(round(t * len(given)), *((1 - 1 / t) * ends).tolist()) for t in factors]
     loss = float(np.average(held_out, weights=given.weights))
-    return LearningCurve(str(method), len(given), loss, excess, tuple(forecasts), level)
+    return LearningCurve(str(method), len(given), loss, excess, tuple(forecasts))
 
 
 def _counted(given: Predictions) -> Predictions:

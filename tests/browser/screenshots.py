@@ -4,8 +4,7 @@ import base64
 import tempfile
 from pathlib import Path
 
-from selenium.webdriver import ActionChains, Chrome
-from selenium.webdriver.common.by import By
+from selenium.webdriver import Chrome
 
 import glayers
 from glayers.report.page import write_report
@@ -25,19 +24,10 @@ def main() -> None:
         show(browser, page, height=800)
         picture(browser, "report.png")
         show(browser, page, height=800, dark=True)
-        point(browser, "reliability", panel=0, offset=(150, 0))
         picture(browser, "report-dark.png")
         show(browser, page, width=390, height=800)
-        point(browser, "class-gaps", panel=0, offset=(40, -80))
         picture(browser, "report-phone.png")
         browser.quit()
-
-
-def point(browser: Chrome, figure: str, *, panel: int, offset: tuple[int, int]) -> None:
-    """Bring a figure into sight, and the pointer onto one of its panels."""
-    browser.execute_script("document.getElementById(arguments[0]).scrollIntoView({ block: 'start' })", figure)
-    svg = browser.find_elements(By.CSS_SELECTOR, f"#{figure} svg")[panel]
-    ActionChains(browser).move_to_element_with_offset(svg, *offset).perform()
 
 
 def picture(browser: Chrome, name: str) -> None:

@@ -41,7 +41,6 @@ def training() -> list[dict[str, Any]]:
 CASES: dict[str, Callable[[], Figure]] = {
     "sizes": lambda: sizes_figure(sizes()),
     "training": lambda: training_figure(training()),
-    "training-dark": lambda: training_figure(training(), dark=True),
 }
 
 

@@ -19,7 +19,7 @@ VERBS = ["fit", "apply", "score", "compare", "plot", "methods", "nothing", "scor
 METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all ", ",", "temperature,temperature", "x"]
 FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
-    *("--json", "--quiet", "--force", "--debug", "--logits", "--intervals", "--dark", "--help", "--none", "-x", "--"),
+    *("--json", "--quiet", "--force", "--debug", "--logits", "--intervals", "--help", "--none", "-x", "--"),
     *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--width", "--resamples", "-o"),
 ]
 VALUES = [

@@ -1,6 +1,6 @@
 """Seeds -> an example page for each kind of data: `python -m tests.report.example_pages FOLDER` writes all of them.
 
-The pages are made, not committed: together they have 7 MB, and each change of the page would change all of them.
+The pages are made, not committed: each change of the page would change all of them.
 """
 
 import sys

@@ -21,21 +21,13 @@ def methods(n: int = 600, k: int = 4, seed: int = 7) -> tuple[dict[str, Numbers]
     return {"uncalibrated": sure, "calibrated": calibrated}, labels
 
 
-def drawn(name: str, alone: bool = False, **choices: Any) -> Figure:
+def drawn(name: str, **choices: Any) -> Figure:
     given, labels = methods()
-    shown = {"uncalibrated": given["uncalibrated"]} if alone else given
-    return plots.figure(name, shown, labels, **choices)
-
-
-def _many_classes() -> Figure:
-    given, labels = methods(n=3000, k=30)
-    return plots.figure("classes", given, labels, dark=True)
+    return plots.figure(name, given, labels, **choices)
 
 
 CASES: dict[str, Callable[[], Figure]] = {
-    **{name: partial(drawn, name, n_resamples=99) for name in FIGURES},
-    "reliability-dark": partial(drawn, "reliability", alone=True, dark=True),
-    "ks-ranks": partial(drawn, "ks", event=[rank(1), rank(2)]),
-    "ks-column": partial(drawn, "ks", width=3.3),
-    "classes-many-dark": _many_classes,
+    **{name: partial(drawn, name) for name in FIGURES},
+    "ks-rank-2": partial(drawn, "ks", event=rank(2)),
+    "reliability-column": partial(drawn, "reliability", width=3.3),
 }

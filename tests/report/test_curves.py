@@ -8,12 +8,7 @@ from glayers import Confidences, Predictions, metrics
 from glayers.errors import BadPredictions
 from glayers.metrics import label, rank, top, within_top
 from glayers.metrics.events import check_event, check_rows
-from glayers.report.curves import (
-    class_matrix,
-    ks_curves,
-    predicted_gaps,
-    reliability,
-)
+from glayers.report.curves import errors_above, ks_curves, predicted_gaps, reliability
 from tests.metrics.simulation import sample
 from tests.strategies import Case, cases
 
@@ -128,28 +123,41 @@ def test_what_confidences_cannot_show_is_refused() -> None:
     with pytest.raises(BadPredictions, match="there is no rank 2"):
         ks_curves(pair, event=rank(2))
     with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
-        class_matrix(pair)
+        predicted_gaps(pair)
 
 
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
-def test_what_is_given_too_much_to_one_class_is_missing_from_others(case: Case) -> None:
+def test_gaps_of_classes_weighted_by_their_rows_are_the_gap_of_all_rows(case: Case) -> None:
     rows = check_rows(*case)
-    matrix = class_matrix(rows)
-    seen = matrix.predicted > 0
-    assert np.abs(matrix.gap[seen].sum(axis=1)).max() < 1e-9
-    assert np.isnan(matrix.gap[~seen]).all()
-    # Rows of the matrix, put together again, are mean probability minus frequency over all rows.
-    shares = matrix.predicted[seen] / matrix.predicted.sum()
-    frequency = np.bincount(rows.labels, rows.weights, rows.n_classes)
-    assert shares @ matrix.gap[seen] == pytest.approx(rows.weights @ rows.probabilities - frequency, abs=1e-9)
-    # Where a class is predicted, its own gap is that of the confidence.
     gaps = predicted_gaps(rows)
-    assert gaps.gap[seen] == pytest.approx(np.diag(matrix.gap)[seen], abs=1e-9)
+    seen = gaps.count > 0
+    assert np.isnan(gaps.gap[~seen]).all()
+    total = gaps.count[seen] @ gaps.gap[seen] / gaps.count[seen].sum()
+    assert total == pytest.approx(float(rows.weights @ (rows.top.scores - rows.top.hits)), abs=1e-9)
     assert (gaps.certain[seen] <= np.abs(gaps.gap[seen]) + 1e-12).all()
+    assert (gaps.gap_low[seen] <= gaps.gap[seen] + 1e-9).all()
+    assert (gaps.gap[seen] <= gaps.gap_high[seen] + 1e-9).all()
 
 
-def test_gaps_of_a_calibrated_model_are_as_large_as_their_deviation() -> None:
-    matrix = class_matrix(check_rows(*sample(4, n=20_000, k=6)))
-    ratio = (matrix.gap / matrix.deviation).ravel()
-    assert float(np.sqrt(np.mean(ratio**2))) == pytest.approx(1, abs=0.3)  # 36 entries: 1 / sqrt(72) = 0.12 each way
+@given(case=cases())
+@settings(max_examples=25, deadline=None)
+def test_errors_above_a_threshold_are_those_of_the_rows_there(case: Case) -> None:
+    event = check_event(*case)
+    found = errors_above(event)
+    for place in (0, 20, 40, 49):
+        above = event.scores >= found.threshold[place] - 1e-9
+        weight = event.weights[above].sum()
+        assert found.coverage[place] == pytest.approx(weight, abs=1e-12)
+        if weight > 0:
+            assert found.promised[place] == pytest.approx(event.weights[above] @ (1 - event.scores[above]) / weight)
+            assert found.actual[place] == pytest.approx(event.weights[above] @ (1 - event.hits[above]) / weight)
+        else:
+            assert np.isnan(found.actual[place])
+            assert not found.kept[place]
+
+
+def test_calibrated_models_keep_their_promise_and_overconfident_ones_do_not() -> None:
+    kept = [errors_above(check_event(*sample(seed, n=700, k=4))).kept[[0, 20, 40]] for seed in range(40)]
+    assert 0.9 <= np.mean(kept) <= 0.995  # 120 entries at 0.95, those of a model depend on each other
+    assert not errors_above(check_event(*sample(3, n=3000, k=4, sharpness=2.5))).kept[:45].any()

@@ -1,17 +1,8 @@
 import numpy as np
 
-from glayers import Predictions
-from glayers.metrics.events import check_rows
-from glayers.report.findings import class_counts, rows_in_both
+from glayers import Predictions, compare
+from glayers.report.findings import findings, rows_in_both
 from tests.report.html_comparisons import sampled_rows
-
-
-def test_a_count_of_two_is_the_row_twice_among_the_classes() -> None:
-    rows = sampled_rows(50, 1)
-    counts = np.where(rows.labels == 2, 2, 1)
-    expected = np.bincount(np.repeat(rows.labels, counts), minlength=4)
-    counted = Predictions(rows.logits, rows.labels, counts=counts)
-    np.testing.assert_allclose(class_counts(check_rows(counted)), expected)
 
 
 def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
@@ -24,3 +15,24 @@ def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
     relabelled = Predictions(rows.logits[:7], (rows.labels[:7] + 1) % 4)
     assert rows_in_both(rows, relabelled) == 0
     assert rows_in_both(rows, Predictions(rows.logits.astype(np.float32), rows.labels)) == 0
+
+
+def test_rows_without_problems_have_no_findings() -> None:
+    calibration, test = sampled_rows(900, 1), sampled_rows(1_100, 2)
+    assert findings(compare(calibration, test, ["temperature"]), calibration) == []
+
+
+def test_many_rare_classes_are_counted() -> None:
+    found = compare(sampled_rows(300, 1, classes=30), sampled_rows(900, 2, classes=30), ["temperature"])
+    (few,) = [each.found for each in findings(found, None) if "calibration" in each.subject]
+    n_few = int((sampled_rows(300, 1, classes=30).label_counts() < 20).sum())
+    assert f"and {n_few - 5} more: estimates for such classes are imprecise" in few
+
+
+def test_shift_in_confidence_alone_needs_attention() -> None:
+    calibration = sampled_rows(900, 1)
+    moved = Predictions(sampled_rows(500, 5).logits / 3, sampled_rows(500, 5).labels)
+    (finding,) = findings(compare(calibration, moved, ["temperature"]), calibration)
+    assert "confidence (p" in finding.found
+    assert "labels (p" not in finding.found
+    assert finding.advice == "Fit again on rows like those the model will see"

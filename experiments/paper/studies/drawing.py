@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from experiments.paper.studies.plots import MARKERS, seed_curves
+from experiments.paper.studies.plots import MARKERS, SERIES, seed_curves
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -16,7 +16,7 @@ from PIL import Image
 from glayers.files import write_whole
 from glayers.metrics import CalibrationTest
 from glayers.report.curves import KsCurves
-from glayers.report.plots import Palette, dress
+from glayers.report.plots import dress
 
 WORDS = {"ks": "KS, %", "accuracy": "accuracy, %", "nll": "NLL"}
 _COLOURS = 64  # of a picture; lines, bands and letters need no more
@@ -59,13 +59,22 @@ def ks_curves_of(records: Sequence[Record]) -> KsCurves:
     return KsCurves(fractile, score, hits, largest, test)
 
 
+def draw_cumulative(axes: Axes, found: KsCurves) -> None:
+    """Draw cumulative score and cumulative hits, with a bar where they are furthest apart."""
+    axes.plot(found.fractile, found.cumulative_score, "--", color=SERIES[0], label="predicted")
+    axes.plot(found.fractile, found.cumulative_hits, color=SERIES[1], label="observed")
+    ends = (found.cumulative_score[found.where], found.cumulative_hits[found.where])
+    axes.plot([found.fractile[found.where]] * 2, ends, color=SERIES[2], label="KS error")
+    axes.set_ylabel("cumulative")
+    dress(axes)
+
+
 def draw_methods(
     axes: Axes,
     records: Sequence[Record],
     metric: str,
     x: str,
     methods: Sequence[str],
-    palette: Palette,
     *,
     ends: bool = False,
 ) -> None:
@@ -83,7 +92,7 @@ def draw_methods(
             found.x + aside,
             found.mean,
             yerr=bars if ends else None,
-            color=palette.series[place % len(palette.series)],
+            color=SERIES[place % len(SERIES)],
             marker=MARKERS[place % len(MARKERS)],
             markersize=4,
             linewidth=1.3,
@@ -92,7 +101,7 @@ def draw_methods(
         )
     axes.set_xlabel(x)
     axes.set_ylabel(WORDS[metric])
-    dress(axes, palette)
+    dress(axes)
 
 
 def log_scale(axes: Axes) -> None:

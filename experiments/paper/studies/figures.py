@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.paper.studies.drawing import (
     WORDS,
     different,
+    draw_cumulative,
     draw_methods,
     ks_curves_of,
     log_scale,
@@ -18,12 +19,12 @@ from experiments.paper.studies.drawing import (
     save_small,
     where,
 )
-from experiments.paper.studies.plots import DASHES, MARKERS, draw_sizes, seed_curves, training_figure
+from experiments.paper.studies.plots import DASHES, MARKERS, SERIES, draw_sizes, seed_curves, training_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from glayers.report.figures import cumulative_spec
-from glayers.report.plots import draw, dress, grid, style, tidy, title
+from glayers.report.figures import gap_spec
+from glayers.report.plots import COLOURS, draw, dress, grid, style, tidy, title
 
 RESULTS = Path(__file__).parents[2] / "results"
 OUTPUT = Path(__file__).parents[3] / "docs" / "figures" / "paper"
@@ -60,28 +61,30 @@ def widths(results: Path) -> Figure:
     records = sorted(where(read_records(results / "starts.csv"), set="test"), key=lambda r: (r["depth"], r["units"]))
     epochs = sorted({record["epochs"] for record in where(records, depth=records[0]["depth"])})
     depths, units = different(records, "depth"), different(records, "units")
-    with style() as palette:
-        figure, panels = grid(len(depths), palette, columns=5, size=(2.05, 2.6), share_y=True)
+    with style():
+        figure, panels = grid(len(depths), columns=5, size=(2.05, 2.6))
+        for panel in panels[1:]:
+            panel.sharey(panels[0])
         for panel, depth in zip(panels, depths, strict=True):
             shown = [record for record in where(records, depth=depth) if record["epochs"] in epochs]
             for found in seed_curves(shown, "accuracy", x="epochs", by=["start", "units"]):
                 start, width = found.name
                 place = [epochs.index(epoch) for epoch in found.x]
-                panel.main.plot(
+                panel.plot(
                     place,
                     found.low,
-                    color=palette.series[0 if start == "transparent" else 1],
+                    color=SERIES[0 if start == "transparent" else 1],
                     linestyle=DASHES[0 if start == "transparent" else 1],
                     marker=MARKERS[units.index(width)],
                     linewidth=1.2,
                     label=f"{START_NAMES[str(start)]}, {f'h = {width}' if width else 'no hidden units'}",
                 )
-            panel.main.set_xticks(range(len(epochs)), [f"{epoch:g}" for epoch in epochs])
-            panel.main.set_xlabel("epochs")
-            panel.main.set_ylabel("accuracy, %, lowest of seeds")
-            dress(panel.main, palette)
-            title(panel.main, f"{depth} layer{'s' if depth > 1 else ''}")
-            panel.main.tick_params(labelleft=panel is panels[0])
+            panel.set_xticks(range(len(epochs)), [f"{epoch:g}" for epoch in epochs])
+            panel.set_xlabel("epochs")
+            panel.set_ylabel("accuracy, %, lowest of seeds")
+            dress(panel)
+            title(panel, f"{depth} layer{'s' if depth > 1 else ''}")
+            panel.tick_params(labelleft=panel is panels[0])
         return tidy(figure, panels, columns=5)
 
 
@@ -89,13 +92,13 @@ def sizes(results: Path) -> Figure:
     """KS and accuracy against the number of weights, network by network."""
     records = where(read_records(results / "sizes.csv"), search="3 layers")
     networks = different(records, "network")
-    with style() as palette:
-        figure, panels = grid(2 * len(networks), palette, columns=len(networks), size=(2.9, 2.5))
+    with style():
+        figure, panels = grid(2 * len(networks), columns=len(networks), size=(2.9, 2.5))
         for place, panel in enumerate(panels):
             metric, network = ("ks", "accuracy")[place // len(networks)], networks[place % len(networks)]
             curves = seed_curves(where(records, network=network), metric, x="weights", by=["depth"])
-            draw_sizes(panel.main, curves, ylabel=WORDS[metric], palette=palette)
-            title(panel.main, named(network) if place < len(networks) else "")
+            draw_sizes(panel, curves, ylabel=WORDS[metric])
+            title(panel, named(network) if place < len(networks) else "")
         return tidy(figure, panels, columns=len(networks))
 
 
@@ -103,19 +106,21 @@ def ranks(results: Path) -> Figure:
     """KS of each rank before and after, network by network, above the bound for a calibrated model."""
     records = read_records(results / "ranks.csv")
     networks = different(records, "network")
-    with style() as palette:
-        figure, panels = grid(len(networks), palette, size=(SMALL[0], 2.8), share_y=True)
+    with style():
+        figure, panels = grid(len(networks), size=(SMALL[0], 2.8))
+        for panel in panels[1:]:
+            panel.sharey(panels[0])
         for panel, network in zip(panels, networks, strict=True):
             mine = [record for record in where(records, network=network) if record["ks"] > 0]
             bounds = where(mine, method="temperature")
             x, bound = ([record[column] for record in bounds] for column in ("rank", "bound"))
-            panel.main.fill_between(x, 1e-3, bound, color=palette.band, alpha=0.5, linewidth=0, label="within chance")
-            draw_methods(panel.main, mine, "ks", "rank", BEFORE_AND_AFTER, palette)
-            log_scale(panel.main)
-            panel.main.set_ylim(3e-3, None)
-            panel.main.set_xticks([1, 3, 5, 7, 9])
-            title(panel.main, named(network))
-            panel.main.tick_params(labelleft=panel is panels[0])
+            panel.fill_between(x, 1e-3, bound, color=COLOURS["band"], alpha=0.5, linewidth=0, label="within chance")
+            draw_methods(panel, mine, "ks", "rank", BEFORE_AND_AFTER)
+            log_scale(panel)
+            panel.set_ylim(3e-3, None)
+            panel.set_xticks([1, 3, 5, 7, 9])
+            title(panel, named(network))
+            panel.tick_params(labelleft=panel is panels[0])
         return tidy(figure, panels)
 
 
@@ -123,30 +128,31 @@ def cumulative(results: Path) -> Figure:
     """Cumulative score and cumulative hits of the top class, with the gap below."""
     records = read_records(results / "curves.csv")
     methods = different(records, "method")
-    with style() as palette:
-        figure, panels = grid(len(methods), palette, strip=0.3)
-        for panel, method in zip(panels, methods, strict=True):
+    with style():
+        figure, panels = grid(2 * len(methods), columns=len(methods), size=(2.3, 2.0))
+        for place, panel in enumerate(panels):
+            method = methods[place % len(methods)]
             found = ks_curves_of(where(records, method=method))
-            spec = cumulative_spec(found)
-            draw(panel.main, spec, palette=palette)
-            if spec.strip is not None:
-                draw(panel.strip, spec.strip, palette=palette)
-            title(panel.main, method)
-        return tidy(figure, panels)
+            if place < len(methods):
+                draw_cumulative(panel, found)
+                title(panel, method)
+            else:
+                draw(panel, gap_spec(found))
+        return tidy(figure, panels, columns=len(methods))
 
 
 def set_size(results: Path) -> Figure:
     """NLL and KS by the number of calibration rows, mean over networks and draws."""
     records = read_records(results / "set_size.csv")
     rows = different(records, "rows")
-    with style() as palette:
-        figure, panels = grid(2, palette, size=(4.2, 3.4))
+    with style():
+        figure, panels = grid(2, size=(4.2, 3.4))
         for panel, metric in zip(panels, ("nll", "ks"), strict=True):
-            draw_methods(panel.main, records, metric, "rows", BY_SIZE, palette)
-            panel.main.set_xscale("log")
-            panel.main.set_xticks(rows, [f"{int(n):,}" for n in rows])
-            panel.main.xaxis.set_minor_formatter(NullFormatter())
-            panel.main.set_xlabel("calibration rows")
+            draw_methods(panel, records, metric, "rows", BY_SIZE)
+            panel.set_xscale("log")
+            panel.set_xticks(rows, [f"{int(n):,}" for n in rows])
+            panel.xaxis.set_minor_formatter(NullFormatter())
+            panel.set_xlabel("calibration rows")
         return tidy(figure, panels, columns=1)
 
 
@@ -159,24 +165,24 @@ def checkpoints(results: Path) -> Figure:
         if record["method"] in BEFORE_AND_AFTER
     ]
     networks = different(records, "network")
-    with style() as palette:
-        figure, panels = grid(2 * len(networks), palette, columns=len(networks), size=SMALL)
+    with style():
+        figure, panels = grid(2 * len(networks), columns=len(networks), size=SMALL)
         for place, panel in enumerate(panels):
             metric, network = ("ks", "nll")[place // len(networks)], networks[place % len(networks)]
             mine = where(records, network=network)
             epochs = different(mine, "checkpoint")
             if metric == "ks":
                 bounds = [record["ks_bound"] for record in where(mine, method="temperature")]
-                panel.main.fill_between(
-                    range(len(epochs)), 0, bounds, color=palette.band, alpha=0.5, linewidth=0, label="within chance"
+                panel.fill_between(
+                    range(len(epochs)), 0, bounds, color=COLOURS["band"], alpha=0.5, linewidth=0, label="within chance"
                 )
             numbered = [record | {"place": epochs.index(record["checkpoint"])} for record in mine]
-            draw_methods(panel.main, numbered, metric, "place", BEFORE_AND_AFTER, palette, ends=True)
-            panel.main.set_xticks(range(len(epochs)), [f"{epoch:g}" for epoch in epochs])
-            panel.main.set_xlabel("epoch")
+            draw_methods(panel, numbered, metric, "place", BEFORE_AND_AFTER, ends=True)
+            panel.set_xticks(range(len(epochs)), [f"{epoch:g}" for epoch in epochs])
+            panel.set_xlabel("epoch")
             if metric == "ks":
-                panel.main.set_ylim(0, None)
-            title(panel.main, named(network) if place < len(networks) else "")
+                panel.set_ylim(0, None)
+            title(panel, named(network) if place < len(networks) else "")
         return tidy(figure, panels, columns=len(networks))
 
 

@@ -15,8 +15,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from glayers.arrays import Floats
 from glayers.errors import GlayersError
 from glayers.metrics import METRICS
-from glayers.report.plots import LIGHT, Palette, dress, grid, short_count, style, tidy
+from glayers.report.plots import dress, grid, style, tidy
 
+# They only need to differ from each other.
+SERIES = ("#0a63b0", "#cf5a00", "#1d2530", "#4e8f5a", "#d06fa8", "#8a1a1a", "#3a22b8")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (2, 1)))
 _WIDE = 30  # times the lowest value: beyond this range a linear scale hides the low end
@@ -55,39 +57,37 @@ def seed_curves(
     return tuple(_curve(name, values) for name, values in found.items())
 
 
-def sizes_figure(
-    records: Iterable[Mapping[str, object]], *, metrics: tuple[str, ...] = ("ks", "accuracy"), dark: bool = False
-) -> Figure:
+def sizes_figure(records: Iterable[Mapping[str, object]], *, metrics: tuple[str, ...] = ("ks", "accuracy")) -> Figure:
     """Metrics against the number of weights, one colour per depth.
 
     A record holds `weights`, `depth` and the metrics, in percent where they are fractions.
     """
     rows = list(records)
-    with style(dark) as palette:
-        figure, panels = grid(len(metrics), palette)
+    with style():
+        figure, panels = grid(len(metrics))
         for panel, metric in zip(panels, metrics, strict=True):
             curves = seed_curves(rows, metric, x="weights", by=["depth"])
-            draw_sizes(panel.main, curves, ylabel=_axis_label(metric), palette=palette)
+            draw_sizes(panel, curves, ylabel=_axis_label(metric))
         return tidy(figure, panels, columns=1)
 
 
 def training_figure(
-    records: Iterable[Mapping[str, object]], *, metrics: tuple[str, ...] = ("nll", "ks", "accuracy"), dark: bool = False
+    records: Iterable[Mapping[str, object]], *, metrics: tuple[str, ...] = ("nll", "ks", "accuracy")
 ) -> Figure:
     """Metrics through training, one curve per start and set.
 
     A record holds `start`, `set`, `percent` (of training, 0 to 100) and the metrics.
     """
     rows = list(records)
-    with style(dark) as palette:
-        figure, panels = grid(len(metrics), palette)
+    with style():
+        figure, panels = grid(len(metrics))
         for panel, metric in zip(panels, metrics, strict=True):
             curves = seed_curves(rows, metric, x="percent", by=["start", "set"])
-            draw_training(panel.main, curves, ylabel=_axis_label(metric), palette=palette)
+            draw_training(panel, curves, ylabel=_axis_label(metric))
         return tidy(figure, panels, columns=1)
 
 
-def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette: Palette = LIGHT) -> Axes:
+def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str) -> Axes:
     """Draw a metric against the number of weights, one colour and marker per depth, with bars over seeds."""
     for place, found in enumerate(sorted(curves, key=lambda curve: str(curve.name))):
         axes.errorbar(
@@ -95,7 +95,7 @@ def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette:
             found.mean,
             # Rounding may put the mean of equal seeds outside of them.
             yerr=np.maximum(0, [found.mean - found.low, found.high - found.mean]),
-            color=palette.series[place % len(palette.series)],
+            color=SERIES[place % len(SERIES)],
             marker=MARKERS[place % len(MARKERS)],
             linewidth=1.4,
             capsize=3,
@@ -108,15 +108,15 @@ def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("weights")
     axes.set_ylabel(ylabel)
-    return dress(axes, palette)
+    return dress(axes)
 
 
-def draw_training(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette: Palette = LIGHT) -> Axes:
+def draw_training(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str) -> Axes:
     """Draw a metric from 0 to 100 percent of training: colours are starts, dashes are sets, shades cover seeds."""
     starts = list(dict.fromkeys(found.name[0] for found in curves))
     sets = list(dict.fromkeys(found.name[1] for found in curves))
     for found in curves:
-        colour = palette.series[starts.index(found.name[0]) % len(palette.series)]
+        colour = SERIES[starts.index(found.name[0]) % len(SERIES)]
         dash = DASHES[sets.index(found.name[1]) % len(DASHES)]
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
         label = f"{found.name[0]} start, {found.name[1]}"
@@ -129,7 +129,7 @@ def draw_training(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palet
     axes.set_xlim(0, 100)
     axes.set_xlabel("training, %")
     axes.set_ylabel(ylabel)
-    return dress(axes, palette)
+    return dress(axes)
 
 
 def _curve(name: tuple[Hashable, ...], values: Mapping[float, list[float]]) -> SeedCurve:
@@ -152,3 +152,15 @@ def _hashable(value: object) -> Hashable:
 def _axis_label(metric: str) -> str:
     known = METRICS[metric]
     return f"{known.short_label}, %" if known.unit == "percent" else known.short_label
+
+
+def short_count(value: float) -> str:
+    """Return a number of weights in about four characters.
+
+    >>> [short_count(n) for n in (7, 250, 10_000, 2_500_000)]
+    ['7', '250', '10k', '2.5M']
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"

@@ -27,9 +27,9 @@ _DEMO = "Fashion-MNIST sample (glayers demo)"
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
-_EVENT = "The event, as in score: top, rank:2, within-top:3, label:NAME; repeat it for one row of panels each."
+_EVENT = "The event, as in score: top, rank:2, within-top:3, label:NAME."
 _MODEL = "Also show the first file after calibration by this model; can be repeated."
-_WIDTH = "Scale the figure to this width, letters too; a column of most journals has 3.3, a page 6.9."
+_WIDTH = "The width of the figure; a column of most journals has 3.3, a page 6.9."
 
 
 def compare(
@@ -54,9 +54,8 @@ def compare(
         numbers: dict[str, Any] = {
             "methods": comparison.to_dict(),
             "calibration_tests": {method: found.to_dict() for method, found in comparison.calibration_tests.items()},
-            "notes": comparison.notes,
+            "notes": comparison.remarks(),
             "failed": comparison.failed,
-            "left_out": comparison.left_out,
             "findings": [finding._asdict() for finding in _findings(comparison, learned)],
         }
         if between is not None:
@@ -128,14 +127,15 @@ def _fitted(
 
 def _findings(comparison: "Comparison", learned: Rows) -> list[Any]:
     """Return the problems that scores do not show."""
-    from glayers.report.findings import banners, data_checks
+    from glayers.report.findings import findings
 
-    return list(banners(data_checks(comparison, learned)))
+    return list(findings(comparison, learned))
 
 
 def _show(comparison: "Comparison", learned: Rows, name: str, quiet: bool) -> None:
     """Print a table, what the tests found, and problems."""
-    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {comparison.n_scored:,}"))
+    n_scored = next(iter(comparison.scorecards.values())).rows  # on a cluster, more than `test` holds
+    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
     show(terminal_table(comparison.cells()), "")
     for method, test in comparison.calibration_tests.items():
         show(f"{method}: {test}", f"{method}: {confidence_sentence(test, comparison.scorecards[method])}")
@@ -160,9 +160,8 @@ def plot(
     files: Annotated[list[Path], arg.file_argument("FILE", _FILES)],
     output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],
     model: Annotated[list[Path] | None, arg.file_option("MODEL", _MODEL)] = None,
-    event: Annotated[list[str] | None, typer.Option(metavar="EVENT", help=_EVENT)] = None,
+    event: Annotated[str | None, typer.Option(metavar="EVENT", help=_EVENT)] = None,
     width: Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=40, help=_WIDTH)] = None,
-    dark: Annotated[bool, flag("--dark", text="Light lines on a dark background.")] = False,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     force: arg.Force = False,
@@ -176,8 +175,8 @@ def plot(
     Examples
     --------
     $ glayers plot reliability test.npz calibrated.npz -o reliability.png
-    $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
-    $ glayers plot ks test.npz -o ranks.pdf --event rank:1 --event rank:2
+    $ glayers plot ks test.npz --model model.safetensors -o ks.svg
+    $ glayers plot ks test.npz -o second.pdf --event rank:2
     $ glayers plot reliability test.npz -o figure1.pdf --width 3.3
     """
     figure_kind = FIGURES[arg.known_name(kind, FIGURES, "figure")]
@@ -186,14 +185,13 @@ def plot(
     ending = output.suffix.lower()
     if ending not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
-    events = [arg.event_of(each) for each in event or ["top"]]
     models = model or []
     arg.check_output(output, force, *files, *models, reading.labels)
     methods = dict(zip(_names(files, models), _rows(files, models, reading), strict=True))
     with progress_bar(arg.progress_of(quiet), f"drawing {kind}", None):
         from glayers.report import plots  # slow to import
 
-        figure = plots.figure(kind, methods, event=events, width=width, dark=dark, random_state=seed)
+        figure = plots.figure(kind, methods, event=arg.event_of(event or "top"), width=width, random_state=seed)
         image = _image(figure, ending)
     arg.check_output(output, force, *files, *models, reading.labels)
     write_whole(output, image)

@@ -288,7 +288,6 @@ def rows(
     method: arg.Method = "auto",
     settings: arg.Settings = None,
     reading: Reading = arg.READING,
-    level: Annotated[float, arg.probability("Probability of the intervals.")] = 0.9,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,
@@ -309,5 +308,5 @@ def rows(
     sample = arg.read_sample(calibration, reading, seed, quiet)
     calibrator.set_params(inputs=sample.inputs)
     options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
-    forecast = rows_needed(sample.rows, calibrator=calibrator, level=level, **options)
+    forecast = rows_needed(sample.rows, calibrator=calibrator, **options)
     show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")

@@ -15,21 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints
-from glayers.checks import whole_number
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.ece import bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 
-__all__ = [
-    "ClassMatrix",
-    "KsCurves",
-    "PredictedGaps",
-    "Reliability",
-    "class_matrix",
-    "ks_curves",
-    "predicted_gaps",
-    "reliability",
-]
+__all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
 
 LEVEL = 0.95  # of all bands, intervals and tests
 _TAIL = (1 - LEVEL) / 2
@@ -68,15 +58,13 @@ class KsCurves:
 
 @dataclass(frozen=True, eq=False)
 class PredictedGaps:
-    """For each class, the rows that are predicted as it: their number, mean confidence and accuracy.
+    """For each class, the rows that are predicted as it: their number, and mean confidence minus accuracy.
 
-    `gap` is confidence minus accuracy, with the ends of its interval. `p_value` tests that it is zero,
-    and is adjusted for the number of classes by Holm's method. Classes that are never predicted have NaN.
+    The gap has the ends of its interval. `p_value` tests that it is zero, and is adjusted for the number of classes by
+    Holm's method. Classes that are never predicted have NaN.
     """
 
     count: Floats
-    confidence: Floats
-    accuracy: Floats
     gap: Floats
     gap_low: Floats
     gap_high: Floats
@@ -90,9 +78,8 @@ class PredictedGaps:
     @property
     def off(self) -> list[int]:
         """The classes with a significant gap, the largest gap first."""
-        worst_first = np.argsort(-np.nan_to_num(np.abs(self.gap)), kind="stable")
-        classes: list[int] = worst_first[self.significant[worst_first]].tolist()
-        return classes
+        worst_first = np.argsort(-np.nan_to_num(np.abs(self.gap)), kind="stable").tolist()
+        return [c for c in worst_first if self.significant[c]]
 
     @property
     def certain(self) -> Floats:
@@ -101,16 +88,24 @@ class PredictedGaps:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassMatrix:
-    """Rows predicted as class i (k,), and for them the mean of p_j minus the frequency of label j (k, k).
+class ErrorsAbove:
+    """For each threshold of the confidence, the rows above it: their share, and the errors promised and made.
 
-    A positive gap means that the probability of j is too high there. `deviation` is the standard deviation of the gap
-    for a calibrated model. Classes that are never predicted have NaN.
+    Both are fractions of these rows, NaN where there are none. `band_low` and `band_high` are where the errors of a
+    calibrated model lie.
     """
 
-    predicted: Floats
-    gap: Floats
-    deviation: Floats
+    threshold: Floats
+    coverage: Floats
+    promised: Floats
+    actual: Floats
+    band_low: Floats
+    band_high: Floats
+
+    @property
+    def kept(self) -> Bools:
+        """Whether the errors are those promised, up to sampling error."""
+        return (self.band_low - _ROUNDING <= self.actual) & (self.actual <= self.band_high + _ROUNDING)
 
 
 def reliability(rows: object, *, event: Event = top, n_bins: int = 15) -> Reliability:
@@ -140,8 +135,6 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15) -> Reliab
     >>> found.low.tolist(), found.accuracy.tolist(), found.count.tolist()
     ([0.4, 0.6, 0.8], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0])
     """
-    from scipy.special import bdtrik  # slow to import
-
     scored = check_event(rows, event=event)
     edges = bin_edges(scored, n_bins, "equal_width")
     counted = scored.weights > 0
@@ -153,14 +146,57 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15) -> Reliab
     confidence = sums_by(bins, weights * scores, n_held) / held
     accuracy = np.clip(sums_by(bins, weights * scored.hits[counted], n_held) / held, 0.0, 1.0)
     n_effective = held**2 / sums_by(bins, weights**2, n_held)
-    uncertain = np.clip(confidence, _ROUNDING, 1 - _ROUNDING)
+    ends = _band(confidence, n_effective)
+    return Reliability(numbers / n_bins, (numbers + 1) / n_bins, confidence, accuracy, held * scored.total, *ends)
+
+
+def _band(mean: Floats, n_effective: Floats) -> list[Floats]:
+    """Return between which fractions a binomial number with this mean lies."""
+    from scipy.special import bdtrik  # slow to import
+
+    uncertain = np.clip(mean, _ROUNDING, 1 - _ROUNDING)
     ends = []
     for tail in (_TAIL, 1 - _TAIL):
-        hits = np.ceil(bdtrik(tail, n_effective, uncertain) - _ROUNDING)
-        ends.append(np.clip(hits / n_effective, 0.0, 1.0))
-    low = numbers / n_bins
-    high = (numbers + 1) / n_bins
-    return Reliability(low, high, confidence, accuracy, held * scored.total, *ends)
+        events = np.ceil(bdtrik(tail, n_effective, uncertain) - _ROUNDING)
+        ends.append(np.clip(events / n_effective, 0.0, 1.0))
+    return ends
+
+
+def errors_above(rows: object, *, event: Event = top) -> ErrorsAbove:
+    """Return what happens where only scores above a threshold are acted on, for thresholds from 50 to 99 %.
+
+    Parameters
+    ----------
+    rows, event
+        As in `reliability`.
+
+    Returns
+    -------
+    ErrorsAbove
+        One entry per threshold.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = errors_above(Confidences([0.6, 0.9, 0.9, 0.96], [1, 1, 0, 1]))
+    >>> found.coverage[[0, 40]].tolist(), found.promised[[40]].round(3).tolist()  # from 50 % and from 90 % on
+    ([1.0, 0.75], [0.08])
+    """
+    scored = check_event(rows, event=event)
+    order = np.argsort(-scored.scores, kind="stable")
+    weights = scored.weights[order]
+    thresholds = np.arange(50, 100) / 100
+    last = np.searchsorted(-scored.scores[order], -thresholds + _ROUNDING)
+
+    def sums(values: Floats) -> Floats:
+        return np.append(0.0, np.cumsum(values))[last]
+
+    coverage = sums(weights)
+    held = np.where(coverage > 0, coverage, np.nan)
+    promised = sums(weights * (1 - scored.scores[order])) / held
+    actual = sums(weights * (1 - scored.hits[order])) / held
+    ends = _band(promised, held**2 / sums(weights**2))
+    return ErrorsAbove(thresholds, coverage, promised, actual, *ends)
 
 
 def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_state: int | None = 0) -> KsCurves:
@@ -187,7 +223,6 @@ def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_sta
     >>> found.fractile.round(2).tolist(), round(found.test.value, 12), found.where  # gaps 0, -0.4/3, 0.3/3, 0.1/3
     ([0.0, 0.33, 0.67, 1.0], 0.133333333333, 1)
     """
-    whole_number(points, "points", least=2)
     scored = check_event(rows, event=event)
     test = ks_test(scored, level=LEVEL, random_state=random_state)
     order = np.argsort(scored.scores, kind="stable")
@@ -255,8 +290,7 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     below[misses == 0] = 1.0  # at a confidence of 1 too
     p_value = np.full(k, np.nan)
     p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known])
-    gap = confidence - accuracy
-    return PredictedGaps(total * checked.total, confidence, accuracy, gap, confidence - high, confidence - low, p_value)
+    return PredictedGaps(total * checked.total, confidence - accuracy, confidence - high, confidence - low, p_value)
 
 
 def sums_by(places: Ints, values: Floats, n_places: int) -> Floats:
@@ -272,44 +306,3 @@ def _effective_counts(rows: Rows, best: Ints) -> Floats:
     sums = sums_by(units // n_groups, weights, rows.n_classes)
     squares = sums_by(units // n_groups, weights**2, rows.n_classes)
     return sums**2 / np.where(squares > 0, squares, np.nan)
-
-
-def class_matrix(rows: object) -> ClassMatrix:
-    """Return over- and under-prediction by class: rows of the matrix by predicted class, columns by label.
-
-    The deviation is the root of (sum w^2 p(1 - p), plus w^2 of one row) over sum w. Without the one row, a single label
-    of a class that was expected 0.01 times would count as significant.
-
-    Parameters
-    ----------
-    rows
-        `Predictions`.
-
-    Returns
-    -------
-    ClassMatrix
-        The gaps and their standard deviations.
-
-    Examples
-    --------
-    >>> from glayers import Predictions
-    >>> p = [[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.5, 0.4]]
-    >>> found = class_matrix(Predictions.from_probabilities(p, [0, 1, 2]))
-    >>> found.gap.round(2).tolist()[:2], found.predicted.tolist()
-    ([[0.15, -0.25, 0.1], [0.1, 0.5, -0.6]], [2.0, 1.0, 0.0])
-    """
-    checked = check_rows(rows)
-    k = checked.n_classes
-    held = np.zeros(k)
-    gap = np.zeros((k, k))
-    variance = np.zeros((k, k))
-    best = checked.probabilities.argmax(axis=1)
-    for predicted in np.unique(best):
-        mine = np.flatnonzero(best == predicted)
-        weight = checked.weights[mine]
-        probability = checked.probabilities[mine].astype(np.float64)
-        held[predicted] = weight.sum()
-        gap[predicted] = weight @ probability - sums_by(checked.labels[mine], weight, k)
-        variance[predicted] = weight**2 @ np.clip(probability * (1 - probability), 0.0, None) + np.mean(weight**2)
-    per_row = np.where(held > 0, held, np.nan)[:, None]
-    return ClassMatrix(held * checked.total, gap / per_row, np.sqrt(variance) / per_row)

@@ -1,60 +1,47 @@
 """Curves -> specs: every figure once. `FIGURES` is the only list of figures: page, paper and command line read it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats
-from glayers.metrics import METRICS, Difference, Event, PairedDifferences, top
+from glayers.arrays import Floats, Ints
+from glayers.metrics import METRICS, Event, PairedDifferences, top
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
 from glayers.report import curves
-from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
-from glayers.report.words import from_to, ks_sentence, percent, plural, signed, significance, typeset
-from glayers.text_tables import p_text
+from glayers.report.spec import Axis, Mark, Spec, columns_of, names_on_axis
+from glayers.report.words import class_names, ks_sentence, percent, plural, significance
 
 _PROBABILITY = Axis("predicted probability", 0.0, 1.0)
 _FRACTION = Axis("fraction of rows", 0.0, 1.0)
-_STRONGEST = 0.3  # gaps from here on have the strongest colour
-_SCALE = (-0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3)  # gaps on the scale of colours
-_WIDE = 0.5  # a bin whose band is wider has too few rows to show anything
-_WHEN = ("before", "after")
+_MOST_CLASSES = 15  # in the figure of the classes
+_DIAGONAL = Mark("segments", "ideal", (0.0, 0.0, 1.0, 1.0), "calibrated")
+_BEFORE = ("when", "before")
+_AFTER = ("when", "after")
+_POINTS = ("confidence", "accuracy", "radius")
 
 
 @dataclass(frozen=True, eq=False)
-class MethodCurves:
+class Shown:
     """What one method shows of one event; a curve is computed when a figure first asks for it.
 
-    Attributes
-    ----------
-    name
-        The name of the method.
-    read
-        Returns its rows.
-    event, about
-        The event, and its name in titles; "" if it need not be named.
-    class_names
-        The names of all classes, if they are not those of the rows.
-    differences
-        Between every two methods, for the figure of differences.
+    `read` returns the rows of the method. `differences` are those between every two methods, the loss first, for
+    figures that need two methods.
     """
 
     name: str
     read: Callable[[], Rows | Scored]
     event: Event = top
-    about: str = ""
-    class_names: Sequence[str] = ()
     n_bins: int = 15
-    points: int = 201
     random_state: int | None = 0
     differences: PairedDifferences | None = None
 
     @property
     def title(self) -> str:
-        """The name of the method and of the event."""
-        return f"{self.name}, {self.about}" if self.about else self.name
+        """The name of the method, and of the event unless it is the usual one."""
+        return self.name if self.event == top else f"{self.name}, {self.event.name}"
 
     @cached_property
     def scored(self) -> Scored:
@@ -62,35 +49,30 @@ class MethodCurves:
         return check_event(self.read(), event=self.event)
 
     @cached_property
-    def ks(self) -> curves.KsCurves:
-        """The KS curves."""
-        return curves.ks_curves(self.scored, points=self.points, random_state=self.random_state)
-
-    @cached_property
     def bins(self) -> curves.Reliability:
         """The reliability in bins of equal width."""
         return curves.reliability(self.scored, n_bins=self.n_bins)
+
+    @cached_property
+    def above(self) -> curves.ErrorsAbove:
+        """The errors above each threshold."""
+        return curves.errors_above(self.scored)
 
     @cached_property
     def predicted(self) -> curves.PredictedGaps:
         """Confidence and accuracy by predicted class."""
         return curves.predicted_gaps(self.read())
 
-    @cached_property
-    def matrix(self) -> curves.ClassMatrix:
-        """Gaps by predicted class and label."""
-        return curves.class_matrix(self.read())
 
-
-Methods: TypeAlias = Sequence[MethodCurves]
+Methods: TypeAlias = Sequence[Shown]
 
 
 class FigureKind(NamedTuple):
     """One kind of figure.
 
-    `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the curves of the
-    methods to show together, the first method first. `by_event` says whether it is about one event; `needs_classes`
-    whether it needs the probabilities of all classes; `least` how many methods it needs.
+    `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the methods to show
+    together, the first method first. `by_event` says whether it is about one event; `needs_classes` whether it needs
+    the probabilities of all classes; `least` how many methods it needs.
     """
 
     title: str
@@ -101,20 +83,90 @@ class FigureKind(NamedTuple):
     least: int = 1
 
 
+def _first_and_last(methods: Methods) -> Methods:
+    return methods if len(methods) == 1 else [methods[0], methods[-1]]
+
+
+def _before_and_after(methods: Methods, curve: Callable[[Shown], Any]) -> dict[str, Any]:
+    """Return the columns of a curve of the first and of the last method, one below the other."""
+    parts = []
+    for when, method in zip(("before", "after"), _first_and_last(methods), strict=False):
+        part = columns_of(curve(method))
+        n_entries = len(next(iter(part.values())))
+        parts.append(part | {"method": [method.name] * n_entries, "when": [when] * n_entries})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _both_titles(methods: Methods) -> str:
+    return " and ".join(method.title for method in _first_and_last(methods))
+
+
+def _errors_above(methods: Methods) -> list[Spec]:
+    """Describe the errors promised and made above each threshold, for the first and the last method."""
+    columns = _before_and_after(methods, lambda method: method.above)
+    marks = []
+    for when in ("before", "after"):
+        for what in ("promised", "actual"):
+            label = f"{when}: {what} errors"
+            marks.append(Mark("line", f"{when} {what}", ("threshold", what), label, ("when", when)))
+    x = Axis("confidence threshold", 0.5, 1.0)
+    y = Axis("errors above it", 0.0)
+    table = ("method", "threshold", "coverage", "promised", "actual")
+    columns["said"] = []
+    for method in _first_and_last(methods):
+        columns["said"] += [_said_of_errors(method.above, place) for place in range(len(method.above.threshold))]
+    summary = " ".join(
+        f"{method.name} at 90 %: {_said_of_errors(method.above, 40)}" for method in _first_and_last(methods)
+    )
+    return [Spec(x, y, tuple(marks), columns, table, _both_titles(methods), summary=summary, height=0.6)]
+
+
+def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
+    """Say how many rows lie above a threshold, and which errors were promised and made there."""
+    said = f"automates {percent(found.coverage[place], 0)}"
+    if not found.coverage[place]:
+        return f"{said}."
+    promised = round(1000 * found.promised[place])
+    made = round(1000 * found.actual[place])
+    said += f", promised {promised} errors per 1,000, made {made}"
+    if found.kept[place]:
+        said += ": as promised"
+    elif made > promised > 0:
+        said += f": {made / promised:.2g} times as many"
+    return f"{said}."
+
+
 def _reliability(methods: Methods) -> list[Spec]:
-    return [replace(bins_spec(method.bins), title=method.title) for method in methods]
+    return [bins_spec(method.bins, method.title) for method in methods]
 
 
-def bins_spec(found: curves.Reliability) -> Spec:
-    """Describe a binned reliability diagram: a bar, a band and a point per bin, with the number of rows below."""
+def bins_spec(found: curves.Reliability, title: str = "") -> Spec:
+    """Describe a binned reliability diagram: a bar, a band and a point per bin, larger where there are more rows."""
     outside = found.outside
     share = found.count / found.count.sum()
     error = METRICS["ece"].format(float(share @ np.abs(found.confidence - found.accuracy)))
     predicted, observed = _means(found)
     summary = f"Mean prediction {predicted}, observed {observed}; "
     summary += f"outside the band: {outside.sum()} of {len(outside)} bins."
-    columns = columns_of(found) | {"where": np.where(outside, "out", "in")}
-    return Spec(_BINS, columns, f"ECE {error}", summary, strip=Spec(_COUNTS, columns))
+    columns = columns_of(found) | {"where": np.where(outside, "out", "in"), "radius": _radius(found.count)}
+    marks = (
+        Mark("boxes", "bar", ("low", 0.0, "high", "accuracy")),
+        _BAND,
+        _DIAGONAL,
+        Mark("dots", "observed", _POINTS, "observed", ("where", "in")),
+        Mark("dots", "outside", _POINTS, "observed, outside the band", ("where", "out")),
+    )
+    y = Axis("observed frequency", 0.0, 1.0)
+    return Spec(_PROBABILITY, y, marks, columns, _BINS_TABLE, title, f"ECE {error}", summary)
+
+
+_BAND = Mark("boxes", "band", ("low", "band_low", "high", "band_high"), "95 % of calibrated models")
+_BINS_TABLE = ("low", "high", "count", "confidence", "accuracy")
+
+
+def _radius(count: Floats) -> Floats:
+    """Return the radius of dots whose area grows with the number of rows."""
+    return 3 + 6 * np.sqrt(count / count.max())
 
 
 def _means(found: curves.Reliability) -> tuple[str, str]:
@@ -123,332 +175,157 @@ def _means(found: curves.Reliability) -> tuple[str, str]:
     return percent(float(share @ found.confidence)), percent(float(share @ found.accuracy))
 
 
-_BAND = Mark("boxes", "band", ("low", "band_low", "high", "band_high"), "95 % of calibrated models")
-_BINS = View(
-    _PROBABILITY,
-    Axis("observed frequency", 0.0, 1.0),
-    (
-        Mark("boxes", "bar", ("low", 0.0, "high", "accuracy")),
-        _BAND,
-        diagonal("calibrated"),
-        Mark("dots", "observed", ("confidence", "accuracy"), "observed", ("where", "in")),
-        Mark("dots", "outside", ("confidence", "accuracy"), "observed, outside the band", ("where", "out")),
-    ),
-    ("confidence", "accuracy"),
-    ("low", "high", "count", "confidence", "accuracy", "band_low", "band_high"),
-    height=1.0,
-)
-_COUNTS = View(
-    _PROBABILITY,
-    Axis("rows", 0.5, unit="rows", log=True),
-    (Mark("boxes", "rows", ("low", 0.5, "high", "count")),),
-    height=0.3,
-)
-
-
 def _before_after(methods: Methods) -> list[Spec]:
     """Describe the reliability of the first and the last method on the same axes."""
-    shown = _first_and_last(methods)
-    parts = []
-    said = []
-    for when, method in zip(_WHEN, shown, strict=False):
-        telling = method.bins.band_high - method.bins.band_low <= _WIDE
-        if not telling.any():
-            telling[:] = True
-        part = {name: values[telling] for name, values in columns_of(method.bins).items()}
-        n_bins = len(part["count"])
-        parts.append(part | {"method": [method.name] * n_bins, "when": [when] * n_bins})
-        confidence, accuracy = _means(method.bins)
-        said.append(f"{method.name}: says {confidence}, right {accuracy}")
-    columns = _stacked(parts)
-    columns["radius"] = 3 + 8 * np.sqrt(columns["count"] / columns["count"].max())
-    band = replace(_BAND, only=("when", _WHEN[len(shown) - 1]))
-    view = replace(_BEFORE_AFTER, marks=(band, *_BEFORE_AFTER.marks))
-    title = " and ".join(method.name for method in shown)
-    return [Spec(view, columns, summary=f"{'; '.join(said)}.", title=title)]
-
-
-def _first_and_last(methods: Methods) -> Methods:
-    return methods if len(methods) == 1 else [methods[0], methods[-1]]
-
-
-def _stacked(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the columns of several parts, one part below the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-_BEFORE_AFTER = replace(
-    _BINS,
-    x=Axis("what the model says", 0.0, 1.0),
-    y=Axis("how often it is right", 0.0, 1.0),
-    marks=(
-        diagonal("calibrated"),
-        Mark("words", "words", (0.03, 0.95, "underconfident", "start")),
-        Mark("words", "words", (0.97, 0.04, "overconfident", "end")),
-        Mark("dots", "before", ("confidence", "accuracy", "radius"), "before calibration", ("when", "before")),
-        Mark("dots", "after", ("confidence", "accuracy", "radius"), "after calibration", ("when", "after")),
-    ),
-    table=("method", *_BINS.table),
-    nearest=(1.0, 1.0),
-)
+    columns = _before_and_after(methods, lambda method: method.bins)
+    columns["radius"] = _radius(columns["count"])
+    marks = (
+        _DIAGONAL,
+        Mark("dots", "before", _POINTS, "before calibration", _BEFORE),
+        Mark("dots", "after", _POINTS, "after calibration", _AFTER),
+    )
+    x = Axis("what the model says", 0.0, 1.0)
+    y = Axis("how often it is right", 0.0, 1.0)
+    means = [(method.name, *_means(method.bins)) for method in _first_and_last(methods)]
+    said = [f"{name}: says {predicted}, right {observed}" for name, predicted, observed in means]
+    table = ("method", *_BINS_TABLE)
+    return [Spec(x, y, marks, columns, table, _both_titles(methods), summary=f"{'; '.join(said)}.")]
 
 
 def _ks(methods: Methods) -> list[Spec]:
-    return [replace(cumulative_spec(method.ks), title=method.title) for method in methods]
+    found = [curves.ks_curves(method.scored, random_state=method.random_state) for method in methods]
+    return [gap_spec(ks, method.title) for ks, method in zip(found, methods, strict=True)]
 
 
-def cumulative_spec(found: curves.KsCurves) -> Spec:
-    """Describe cumulative score and hits against the fraction of rows, with a bar at the KS error; the gap is below."""
-    gap = gap_spec(found)
-    strip = replace(gap, view=replace(_GAP, y=Axis("gap"), height=0.3))
-    return replace(gap, view=_CUMULATIVE, strip=strip)
-
-
-def gap_spec(found: curves.KsCurves) -> Spec:
+def gap_spec(found: curves.KsCurves, title: str = "") -> Spec:
     """Describe cumulative score minus cumulative hits; a calibrated model stays within the band."""
     difference = found.cumulative_score - found.cumulative_hits
-    largest = slice(found.where, found.where + 1)
-    columns = columns_of(found) | {
-        "difference": difference,
-        "bound": np.array([found.test.bound]),
-        "minus_bound": np.array([-found.test.bound]),
-        "at": found.fractile[largest],
-        "score_at": found.cumulative_score[largest],
-        "hits_at": found.cumulative_hits[largest],
-        "largest": difference[largest],
-    }
-    note = METRICS["ks"].format(found.test.value)
-    return Spec(_GAP, columns, f"KS {note}", f"{ks_sentence(found.test)}.")
-
-
-_GAP = View(
-    _FRACTION,
-    Axis("predicted minus observed"),
-    (
-        Mark("boxes", "band", (0.0, "minus_bound", 1.0, "bound"), _BAND.label),
+    columns = columns_of(found) | {"difference": difference}
+    bound = found.test.bound
+    at = float(found.fractile[found.where])
+    marks = (
+        Mark("boxes", "band", (0.0, -bound, 1.0, bound), _BAND.label),
         Mark("segments", "ideal", (0.0, 0.0, 1.0, 0.0)),
-        Mark("line", "observed", ("fractile", "difference")),
-        Mark("segments", "largest", ("at", 0.0, "at", "largest"), "KS error"),
-    ),
-    ("fractile", "difference"),
-    ("fractile", "cumulative_score", "cumulative_hits", "difference"),
-)
-_CUMULATIVE = replace(
-    _GAP,
-    y=Axis("cumulative", 0.0),
-    marks=(
-        Mark("line", "predicted", ("fractile", "cumulative_score"), "predicted"),
-        Mark("line", "observed", ("fractile", "cumulative_hits"), "observed"),
-        Mark("segments", "largest", ("at", "score_at", "at", "hits_at"), "KS error"),
-    ),
-    point=("fractile", "cumulative_hits"),
-)
-
-
-def _matrices(methods: Methods) -> list[Spec]:
-    return [replace(_matrix(method), title=method.name) for method in methods]
-
-
-def _matrix(method: MethodCurves, most: int = 30, most_with_numbers: int = 10) -> Spec:
-    """Describe over- and under-prediction by class; gaps within two standard deviations are left blank.
-
-    The classes that are predicted most are shown: smaller cells are hard to point at.
-    """
-    found = method.matrix
-    classes = np.sort(np.argsort(-found.predicted, kind="stable")[:most])
-    square = np.ix_(classes, classes)
-    row, column = np.nonzero(np.isfinite(found.gap[square]))
-    gap = found.gap[square][row, column]
-    deviations = np.abs(gap) / found.deviation[square][row, column]
-    shown = np.where(deviations <= 2, 0.0, gap)
-    count = found.predicted[classes][row]
-    columns: dict[str, Any] = {"row": row, "column": column, "gap": gap, "strength": _strength(shown)}
-    columns |= {"deviations": deviations, "count": count}
-    names = _names_of(method, classes.tolist())
-    view = replace(_MATRIX, x=names_on_axis(names, "label"), y=names_on_axis(names, "predicted class"))
-    if len(classes) <= most_with_numbers:
-        columns["number"] = [signed(round(100 * value)) if abs(value) >= 0.005 else "" for value in shown]
-        view = replace(view, marks=(*view.marks, Mark("words", "words", ("column", "row", "number", "middle"))))
-    worst = int(np.abs(gap).argmax())
-    direction = "high" if gap[worst] > 0 else "low"
-    summary = (
-        f"Largest: where {names[row[worst]]} is predicted ({plural(count[worst], 'row')}), the probability of "
-        f"{names[column[worst]]} is {100 * abs(gap[worst]):.1f} points too {direction}."
+        Mark("line", "observed", ("fractile", "difference"), "predicted minus observed"),
+        Mark("segments", "largest", (at, 0.0, at, float(difference[found.where])), "KS error"),
     )
-    if len(classes) < len(found.predicted):
-        summary = f"{len(classes)} of {len(found.predicted):,} classes, those predicted most often. {summary}"
-    return Spec(view, columns, summary=summary, strip=_COLOUR_SCALE)
+    table = ("fractile", "cumulative_score", "cumulative_hits", "difference")
+    note = METRICS["ks"].format(found.test.value)
+    y = Axis("predicted minus observed")
+    summary = f"{ks_sentence(found.test)}."
+    return Spec(_FRACTION, y, marks, columns, table, title, f"KS {note}", summary, height=0.8)
 
 
-def _names_of(method: MethodCurves, classes: Sequence[int]) -> list[str]:
-    names = method.class_names or check_rows(method.read()).class_names
-    return [names[c] if names else str(c) for c in classes]
-
-
-def _strength(gap: Floats) -> Floats:
-    """Return colours from -1 to 1: in proportion to gaps up to a point, and to the logarithm of larger ones."""
-    scaled = np.log1p(np.abs(gap) / 0.01) / np.log1p(_STRONGEST / 0.01)
-    return np.sign(gap) * np.clip(scaled, 0.0, 1.0)
-
-
-_MATRIX = View(
-    Axis(),
-    Axis(),
-    (Mark("cells", "cell", ("column", "row", "strength")),),
-    ("column", "row"),
-    ("row", "column", "gap", "deviations", "count"),
-    nearest=(1.0, 1.0),
-    height=1.0,
-)
-_COLOUR_SCALE = Spec(
-    View(
-        names_on_axis([signed(100 * step) for step in _SCALE], "gap in points"),
-        names_on_axis([""]),
-        (Mark("cells", "cell", ("place", 0, "strength")),),
-        height=0.06,
-    ),
-    {"place": np.arange(len(_SCALE)), "strength": _strength(np.array(_SCALE))},
-)
-
-
-def _forests(methods: Methods) -> list[Spec]:
-    """Describe the differences from the first method, one panel per metric."""
+def _loss_differences(methods: Methods) -> list[Spec]:
+    """Describe how far the loss of each method lies below that of the first; lower is on the left."""
     first, *others = methods
     between = first.differences
     if between is None:
         return []
-    metrics = dict.fromkeys(difference.metric for difference in between.differences)
-    return [_forest([between.between(metric, one.name, first.name) for one in others]) for metric in metrics]
-
-
-def _forest(differences: Sequence[Difference]) -> Spec:
-    """Describe differences in one metric from the same method; the better methods are on the left."""
-    metric = METRICS[differences[0].metric]
-    intervals = [found.interval for found in differences]
+    metric = METRICS[between.differences[0].metric]
+    found = [between.between(metric.name, other.name, first.name) for other in others]
     columns: dict[str, Any] = {
-        "method": [found.method for found in differences],
-        "place": np.arange(len(differences)),
-        "value": np.array([interval.value for interval in intervals]),
-        "end": np.array([interval.low for interval in intervals]),
-        "other": np.array([interval.high for interval in intervals]),
-        "change": [typeset(metric.format_difference(interval.value)) for interval in intervals],
-        "interval": [typeset(from_to(metric.format_difference, interval)) for interval in intervals],
-        "p": [p_text(found.p_value) for found in differences],
-        "significant": [significance(found.significant) for found in differences],
+        "method": [other.name for other in others],
+        "place": np.arange(len(others)),
+        "change": np.array([each.interval.value for each in found]),
+        "change_low": np.array([each.interval.low for each in found]),
+        "change_high": np.array([each.interval.high for each in found]),
+        "significant": [significance(difference.significant) for difference in found],
     }
-    x = Axis(metric.short_label, unit="number", turned=metric.better == "higher")
-    if metric.unit == "percent":
-        x = replace(x, label=f"{metric.short_label}, points", unit="points")
-    n_significant = sum(found.significant for found in differences)
-    summary = f"Significant differences: {n_significant} of {len(differences)}."
-    title = f"{metric.short_label}, method minus {differences[0].against}"
-    return Spec(_listed(_FOREST, columns["method"], x), columns, summary=summary, title=title)
+    marks = (
+        _line_at_zero(len(others)),
+        Mark("segments", "after whisker", ("change_low", "place", "change_high", "place")),
+        Mark("dots", "after", ("change", "place"), "difference, with 95 % interval"),
+    )
+    n_significant = sum(difference.significant for difference in found)
+    summary = f"Significant differences: {n_significant} of {len(found)}."
+    title = f"{metric.short_label}, method minus {first.name}"
+    x = Axis(metric.short_label, unit="number")
+    table = ("method", "change", "change_low", "change_high", "significant")
+    return [Spec(x, names_on_axis(columns["method"]), marks, columns, table, title, summary=summary)]
 
 
-_FOREST = View(
-    Axis(),
-    Axis(),
-    (
-        Mark("segments", "after whisker", ("end", "place", "other", "place")),
-        Mark("dots", "after", ("value", "place"), "significant", ("significant", "significant")),
-        Mark("dots", "after open", ("value", "place"), "not significant", ("significant", "not significant")),
-    ),
-    ("value", "place"),
-    ("method", "change", "interval", "p", "significant"),
-    nearest=(0.0, 1.0),
-)
+def _line_at_zero(n_lines: int) -> Mark:
+    return Mark("segments", "ideal", (0.0, -0.5, 0.0, n_lines - 0.5))
 
 
-def _listed(view: View, names: Sequence[str], x: Axis) -> View:
-    """Return a view with one line per name, and a line at zero."""
-    zero = Mark("segments", "ideal", (0.0, -0.5, 0.0, len(names) - 0.5))
-    return replace(view, x=x, y=names_on_axis(names), marks=(zero, *view.marks))
-
-
-def _class_gaps(methods: Methods, most: int = 15) -> list[Spec]:
+def _classes(methods: Methods) -> list[Spec]:
     """Describe confidence minus accuracy by predicted class, for the first and the last method; the worst first."""
     shown = _first_and_last(methods)
+    rows = check_rows(shown[0].read())
+    classes = worst_classes(shown)[:_MOST_CLASSES]
+    every_name = class_names(rows.class_names, rows.n_classes)
+    names = [every_name[c] for c in classes]
+    columns = _before_and_after(methods, lambda method: method.predicted)
+    which = np.concatenate([classes + part * rows.n_classes for part in range(len(shown))])
+    columns = {name: values[which] for name, values in columns.items()}
+    # Before above, after below the middle of a line.
+    columns["place"] = np.concatenate([np.arange(len(classes)) + beside for beside in (-0.16, 0.16)])[: len(which)]
+    columns["class"] = names * len(shown)
+    columns["significant"] = [significance(p <= 1 - curves.LEVEL) for p in columns["p_value"].tolist()]
+    ends = ("gap_low", "place", "gap_high", "place")
+    marks = (
+        _line_at_zero(len(classes)),
+        Mark("segments", "before whisker", ends, "", _BEFORE),
+        Mark("segments", "after whisker", ends, "", _AFTER),
+        Mark("dots", "before", ("gap", "place"), "before calibration", _BEFORE),
+        Mark("dots", "after", ("gap", "place"), "after calibration", _AFTER),
+    )
+    x = Axis("confidence minus accuracy, points", unit="points")
+    off = [f"{method.name} {len(method.predicted.off) or 'none'}" for method in shown]
+    summary = f"Classes significantly off: {', '.join(off)}."
+    title = f"{len(classes)} of {plural(rows.n_classes, 'class')}"
+    table = ("class", "method", "gap", "gap_low", "gap_high", "count", "significant")
+    return [Spec(x, names_on_axis(names), marks, columns, table, title, summary=summary)]
+
+
+def worst_classes(shown: Methods) -> Ints:
+    """Return the classes that any method predicts: those first that are furthest off for certain."""
     gaps = [method.predicted for method in shown]
     # By the near ends of the intervals, and among classes that may be right by the gap itself.
     worth = sum(found.certain + 1e-6 * np.nan_to_num(np.abs(found.gap)) for found in gaps)
     order = np.argsort(-np.asarray(worth), kind="stable")
     known = np.any([found.count > 0 for found in gaps], axis=0)
-    classes = order[known[order]][:most]
-    names = _names_of(shown[0], classes.tolist())
-    parts = []
-    for method, when, beside in zip(shown, _WHEN, (-0.16, 0.16), strict=False):
-        n_lines = len(classes)
-        words = [significance(bool(significant)) for significant in method.predicted.significant[classes]]
-        part: dict[str, Any] = {name: values[classes] for name, values in columns_of(method.predicted).items()}
-        part |= {"class": names, "method": [method.name] * n_lines, "place": np.arange(n_lines) + beside}
-        part |= {"when": [when] * n_lines, "significant": words, "look": [f"{when} {word}" for word in words]}
-        parts.append(part)
-    columns = _stacked(parts)
-    predicted = columns["count"] > 0
-    columns = {name: values[predicted] for name, values in columns.items()}
-    view = _listed(_CLASS_GAPS, names, Axis("confidence minus accuracy, points", unit="points"))
-    off = [f"{method.name} {len(method.predicted.off) or 'none'}" for method in shown]
-    summary = f"Classes significantly off: {', '.join(off)}."
-    return [Spec(view, columns, summary=summary, title=f"{len(classes)} of {plural(len(known), 'class')}")]
+    return order[known[order]]
 
-
-_WHISKER = ("gap_low", "place", "gap_high", "place")
-_CLASS_GAPS = View(
-    Axis(),
-    Axis(),
-    (
-        Mark("segments", "before whisker", _WHISKER, "before calibration", ("when", "before")),
-        Mark("segments", "after whisker", _WHISKER, "after calibration", ("when", "after")),
-        Mark("dots", "before", ("gap", "place"), "significant", ("look", "before significant")),
-        Mark("dots", "before open", ("gap", "place"), "may be chance", ("look", "before not significant")),
-        Mark("dots", "after", ("gap", "place"), "significant", ("look", "after significant")),
-        Mark("dots", "after open", ("gap", "place"), "may be chance", ("look", "after not significant")),
-    ),
-    ("gap", "place"),
-    ("class", "method", "gap", "gap_low", "gap_high", "count", "confidence", "accuracy", "significant"),
-    nearest=(0.05, 1.0),
-)
 
 FIGURES: dict[str, FigureKind] = {
+    "errors": FigureKind(
+        "Errors above a threshold",
+        "If only predictions above a confidence are used: the errors that the model promises, and those it makes.",
+        _errors_above,
+        by_event=True,
+    ),
     "before-after": FigureKind(
         "Before and after",
-        "Each dot is a group of predictions: what the model says, and how often it is right. Larger dots are more "
-        "rows; groups of too few rows to tell are left out.",
+        "What the model says and how often it is right, in groups of rows. Dots below the line are overconfident.",
         _before_after,
-    ),
-    "class-gaps": FigureKind(
-        "Classes with the largest gaps",
-        "For the rows predicted as each class: mean confidence minus accuracy, with 95 % intervals. The order is by "
-        "the near end of the interval: how far a class is off for certain.",
-        _class_gaps,
-        needs_classes=True,
-    ),
-    "classes": FigureKind(
-        "Over- and under-prediction by class",
-        "For rows with the predicted class on the left: how much the mean probability of the class below exceeds its "
-        "frequency. Cells within two standard deviations are left blank.",
-        _matrices,
-        needs_classes=True,
-    ),
-    "differences": FigureKind(
-        "Differences between methods",
-        "Each method compared with another on the same rows, with 95 % intervals: better on the left, worse on the "
-        "right.",
-        _forests,
-        least=2,
     ),
     "reliability": FigureKind(
         "Reliability diagram",
-        "Observed frequency against predicted probability. A calibrated model lies on the diagonal; points below it "
-        "show overconfidence. Points outside the shaded band are significant.",
+        "Observed frequency against predicted probability. Points below the line are overconfident, points outside "
+        "the band significantly off. Larger points are more rows.",
         _reliability,
         by_event=True,
     ),
     "ks": FigureKind(
-        "KS: cumulative curves",
-        "Rows are sorted from the lowest to the highest probability. The KS error is the largest gap between the "
-        "cumulative predicted and observed curves.",
+        "KS: the cumulative gap",
+        "From the lowest to the highest probability, predicted minus observed is added up. The KS error is the largest "
+        "sum. Above zero the model is overconfident.",
         _ks,
         by_event=True,
+    ),
+    "classes": FigureKind(
+        "Classes with the largest gaps",
+        "Mean confidence minus accuracy of the rows predicted as each class, with 95 % intervals. The classes that are "
+        "furthest off for certain come first.",
+        _classes,
+        needs_classes=True,
+    ),
+    "methods": FigureKind(
+        "Difference in loss",
+        "Each method compared with the first on the same rows, with 95 % intervals: better on the left.",
+        _loss_differences,
+        least=2,
     ),
 }

@@ -7,10 +7,8 @@ else, so no browser runs what a class name might smuggle in.
 import base64
 import hashlib
 import json
-import math
 import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,25 +21,17 @@ from glayers.calibrators import AutoCalibrator
 from glayers.checks import check_switch
 from glayers.errors import BadFile
 from glayers.files import file_path, write_whole
-from glayers.metrics import METRICS, ks_per_class
-from glayers.metrics.events import check_rows
 from glayers.predictions import Confidences, Predictions
-from glayers.report.curves import LEVEL
 from glayers.report.figures import FIGURES
-from glayers.report.findings import banners, calibration_counts, class_counts
-from glayers.report.measuring import Measurements, measure, shown_metrics
-from glayers.report.spec import HEADINGS, Spec
-from glayers.report.verdict import advise, changes, method_lines, summarise
-from glayers.report.words import shortened, typeset
+from glayers.report.verdict import answers, headline, measure, method_lines, verdict_sentence
+from glayers.report.words import typeset
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 # Joined into one file each, in this order.
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
-_SCRIPTS = ("words.js", "drawing.js", "panel.js", "tables.js", "main.js")
-_MENU = {"rank": "By rank", "within top": "Within the top", "class": "By class"}  # by kind of event
-_PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
+_SCRIPTS = ("drawing.js", "main.js")
 
 
 def write_report(
@@ -91,126 +81,44 @@ def write_report(
     target = file_path(path)
     _refuse_early(target, check_switch(force, "force"))
     found = measure(comparison, n_resamples, random_state, calibration, progress)
-    chosen = comparison.recommended
-    fitted = comparison.calibrators
+    panels = found.panels()
     page = _render(
-        page_data(found, calibration),
-        figures={name: FIGURES[name] for name in found.panels},
+        panels,
         comparison=comparison,
         title="Calibration report" if title is None else title,
-        n_classes=len(found.names),
-        summary=summarise(found),
-        chosen=chosen,
-        changes=changes(found, chosen) if fitted else {},
-        level=LEVEL,
-        headings=[METRICS[metric].short_label for metric in shown_metrics(found.names)],
+        found=found,
+        headline=headline(found),
+        sentence=verdict_sentence(found),
+        answers=answers(found),
+        figures=FIGURES,
+        panels=panels,
         methods=method_lines(found),
-        advice=advise(found),
-        n_curves=sum(event.kind == "class" for event in found.events),
-        selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
-        checks=found.checks,
-        banners=banners(found.checks),
-        seeds={name: seed for name, c in fitted.items() if (seed := getattr(c, "random_state", None)) is not None},
+        selections={name: c.selection_ for name, c in comparison.calibrators.items() if isinstance(c, AutoCalibrator)},
         random_state=random_state,
         n_resamples=n_resamples,
-        versions=versions(),
+        version=version("glayers"),
     )
     # A class name may hold a lone surrogate, which has no encoding.
     write_whole(target, page.encode("utf-8", errors="replace"))
 
 
-def page_data(found: Measurements, calibration: Predictions | Confidences | None = None) -> dict[str, Any]:
-    """Return what the script of the page draws. Specs, views, texts and tables that are equal are held once."""
-    held: dict[str, dict[str, int]] = {"views": {}, "texts": {}, "tables": {}, "specs": {}}
-
-    def place(kind: str, value: Any) -> int:
-        return held[kind].setdefault(script_json(value), len(held[kind]))
-
-    def place_spec(spec: Spec) -> int:
-        strip = None if spec.strip is None else place_spec(spec.strip)
-        texts = [place("texts", spec.title), place("texts", typeset(spec.summary))]
-        return place("specs", [place("views", spec.view), place("tables", spec.columns), strip, *texts])
-
-    def places(panels: Any) -> Any:
-        if isinstance(panels, dict):
-            return {key: places(value) for key, value in panels.items()}
-        return [place_spec(spec) for spec in panels]
-
-    figures = places(found.panels)
-    fitted = list(found.compared.calibrators)
-    return {
-        "chosen": found.compared.recommended,
-        "uncalibrated": found.before,
-        "methods": fitted or [found.before],
-        "changes": {name: _change_texts(found, name) for name in fitted},
-        "events": [
-            {"key": event.name, "label": text, "group": _MENU[event.kind]} for event, text in found.events.items()
-        ],
-        "figures": figures,
-        "headings": HEADINGS,
-        "classes": _class_data(found, calibration) if found.names else None,
-        **{kind: [json.loads(text) for text in texts] for kind, texts in held.items()},
-    }
-
-
-def _change_texts(found: Measurements, method: str) -> list[list[str]]:
-    """Return the lines of the table of changes after a method: its numbers, what they are worth, and the tone."""
-    rows = changes(found, method).values()
-    return [[typeset(after), cell.word, cell.tone] for _, after, cell in rows]
-
-
-def _class_data(found: Measurements, calibration: Predictions | Confidences | None) -> dict[str, Any]:
-    """Return the columns of the table of all classes, for each method."""
-    before = found.curves[found.before]
-    methods = {}
-    for name, curves in found.curves.items():
-        gaps = curves.predicted
-        methods[name] = {
-            "gap": gaps.gap,
-            "rows": gaps.count,
-            "confidence": gaps.confidence,
-            "accuracy": gaps.accuracy,
-            "ks": ks_per_class(curves.read()),
-            "significant": gaps.significant.astype(np.float64),
-            "order": np.argsort(-(before.predicted.certain + gaps.certain), kind="stable"),
-        }
-    return {
-        "level": LEVEL,
-        "names": [shortened(name) for name in found.names],
-        "rows": class_counts(check_rows(before.read())),
-        "calibration": calibration_counts(found.compared, calibration),
-        "methods": methods,
-    }
-
-
 def script_json(value: Any) -> str:
-    r"""Return JSON that can stand inside a <script>, whatever strings it holds.
+    r"""Return JSON that can stand inside a <script>, whatever strings it holds; what is not finite is null.
 
-    >>> print(script_json(["</script>", np.array([1 / 3, 6157.0, np.nan])]))
-    ["\u003c/script\u003e",[0.3333,6157,null]]
+    >>> print(script_json(["</script>", np.array([0.25, 6157.0, np.nan])]))
+    ["\u003c/script\u003e",[0.25,6157.0,null]]
     """
     finite = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
-    text = json.dumps(finite, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(finite, separators=(",", ":"))
     # Inside <script> an HTML parser looks for these alone; JSON reads them back from their codes.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _plain(value: Any) -> Any:
-    """Return an array as a list of short numbers, and a record by its fields."""
+    """Return an array as a list, and a record by its fields."""
     if isinstance(value, np.ndarray):
-        return [_rounded(number) for number in value.tolist()]
+        return value.tolist()
     return vars(value)
-
-
-def _rounded(number: Any) -> Any:
-    """Return four digits of a fraction, and a whole number exactly; what is not finite is null."""
-    if isinstance(number, str):
-        return number
-    if not math.isfinite(number):
-        return None
-    if number != int(number):
-        number = round(float(f"{number:.4g}"), 6)
-    return int(number) if number == int(number) else number
 
 
 def _refuse_early(target: Path, force: bool) -> None:
@@ -221,17 +129,6 @@ def _refuse_early(target: Path, force: bool) -> None:
         raise BadFile(f"{target}: there is no folder {target.parent}; make it first")
     if target.exists() and not force:
         raise BadFile(f"{target}: exists already; pass force=True to replace it, or choose another name")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that numbers depend on."""
-    found = {"Python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # torch is optional
-            found[package] = "not installed"
-    return found
 
 
 def _render(data: dict[str, Any], **parts: Any) -> str:

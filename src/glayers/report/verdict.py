@@ -1,281 +1,319 @@
-"""Measurements -> what the page says: a verdict with its evidence, advice, and the cells of the tables."""
+"""A comparison -> what the page says: a headline, five answers, and the cells of its tables."""
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
-from glayers.calibrators.estimator import clone
+from glayers.calibrators import AutoCalibrator
 from glayers.errors import listed
-from glayers.metrics import METRICS
+from glayers.metrics import METRICS, OmnibusTest, PairedDifferences, calibration_test
+from glayers.metrics.calibration_tests import TOLERANCE
 from glayers.metrics.events import Scored
-from glayers.report.findings import ADAPT, BOTH_SETS, SHIFT, finding
-from glayers.report.measuring import Measurements, shown_metrics
-from glayers.report.words import (
-    CONFIDENCE_TESTS,
-    Tone,
-    capital,
-    direction,
-    from_to,
-    plural,
-    shortened,
-)
-from glayers.text_tables import p_text
+from glayers.predictions import Confidences, Predictions
+from glayers.progress import progress_bar
+from glayers.report.figures import FIGURES, Shown
+from glayers.report.findings import BOTH_SETS, Finding, findings
+from glayers.report.spec import Spec
+from glayers.report.words import CONFIDENCE_TESTS, capital, class_names, direction, percent, plural, points, shortened
+
+if TYPE_CHECKING:
+    from glayers.comparison import Comparison
+
+Tone: TypeAlias = Literal["", "good", "fair", "bad"]
+
+TESTS = {"ks": "confidence", "ece": "bins", "rank_2_ks": "second class", "classwise_ks": "all classes"}
+_DRAWS = 199  # of the tests of methods that are not recommended: they show pass or fail, not a p-value
+_CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 
 
 class Cell(NamedTuple):
-    """A number, the small print below it, and a word on its meaning, if any, with its tone."""
+    """A number, a word on its meaning, if any, and its tone."""
 
     value: str
-    below: str = ""
     word: str = ""
     tone: Tone = ""
 
 
-class Summary(NamedTuple):
-    """The verdict in a few words and in a sentence, its tone, the classes that are off, and what the tests found."""
+class Answer(NamedTuple):
+    """One tile of the first screen: a question, the answer in a few words, a sentence on it, and its tone."""
 
-    badge: str
-    sentence: str
-    tone: Tone
-    off: dict[str, str]
-    tests: dict[str, str]
-
-
-class Advice(NamedTuple):
-    """Which method to use, why, its size, the lines that use it, whether to adapt it, and whether it helps."""
-
-    method: str
-    why: str
-    size: str
-    python: str
-    shell: str
-    adapt: bool
-    helps: bool
+    question: str
+    answer: str
+    detail: str
+    tone: Tone = ""
 
 
-def summarise(found: Measurements) -> Summary:
-    """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
-    name = found.compared.recommended
-    tone = _tone(found, name)
-    sentence = f"{capital(_state(found, found.before))}."
-    if found.differences is not None:
-        sentence = _both_states(found, name)
-    overlap = finding(found.checks, BOTH_SETS)
-    if overlap is not None:
-        sentence += f" But {overlap.found}."
-    off = {}
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Everything the page shows.
+
+    Attributes
+    ----------
+    methods
+        What each method shows, the uncalibrated first.
+    tests
+        The calibration test of each method.
+    differences
+        Between every two methods; None if no method could be fitted.
+    names
+        The names of all classes; of confidences there are none.
+    findings
+        What deserves attention.
+    """
+
+    compared: "Comparison"
+    methods: dict[str, Shown]
+    tests: dict[str, OmnibusTest]
+    differences: PairedDifferences | None
+    names: list[str]
+    findings: list[Finding]
+
+    @property
+    def before(self) -> Shown:
+        """The uncalibrated model."""
+        return next(iter(self.methods.values()))
+
+    @property
+    def after(self) -> Shown:
+        """The recommended method."""
+        return self.methods[self.compared.recommended]
+
+    @property
+    def both(self) -> list[Shown]:
+        """Before and after, or the one where nothing was fitted."""
+        return list(dict.fromkeys([self.before, self.after]))
+
+    def panels(self) -> dict[str, list[Spec]]:
+        """Return the panels of every figure that can be drawn."""
+        panels = {}
+        for name, figure in FIGURES.items():
+            shown = self.both if figure.least == 1 else list(self.methods.values())
+            if len(shown) >= figure.least and (self.names or not figure.needs_classes):
+                panels[name] = figure.specs(shown)
+        return panels
+
+
+def measure(
+    compared: "Comparison",
+    n_resamples: int,
+    random_state: int,
+    calibration: Predictions | Confidences | None = None,
+    progress: bool | None = False,
+) -> Measurements:
+    """Test every method of a comparison, compare them, and check the data."""
+    names = []
+    metrics = [compared.loss, "ks"]
+    if isinstance(compared.test, Predictions):
+        names = class_names(compared.test.class_names, compared.test.n_classes)
+        metrics.append("accuracy")  # calibrating a confidence changes no answer
     tests = {}
-    for method, test in found.compared.calibration_tests.items():
-        when = "before" if method == found.before else f"after {method}"
-        tests[f"Tests {when}"] = f"{capital(str(test))}."
-        if found.names:
-            off[f"Classes off {when}"] = f"{_off_words(found, method)}."
-    return Summary(_badge(found, name, tone), sentence, tone, off, tests)
+    draws: dict[str, Any] = {"n_resamples": _DRAWS, "random_state": compared.random_state, "progress": False}
+    with progress_bar(progress, "testing methods", len(compared.scorecards)) as advance:
+        for name in compared.scorecards:
+            known = compared.calibration_tests.get(name)
+            tests[name] = known or calibration_test(compared.rows(name), **draws)
+            advance()
+    between = None
+    if compared.calibrators:
+        between = compared.differences(metrics, n_resamples=n_resamples, random_state=random_state)
+    methods = {}
+    for name in compared.scorecards:
+        methods[name] = Shown(name, partial(compared.rows, name), random_state=random_state, differences=between)
+    return Measurements(compared, methods, tests, between, names, findings(compared, calibration))
+
+
+def headline(found: Measurements) -> list[str]:
+    """Return what the model says, how often it is right, and what it says once calibrated: words, number, words, ..."""
+    before = found.compared.scorecards[found.before.name]
+    after = found.compared.scorecards[found.after.name]
+    digits = 0 if abs(before["confidence"] - before["accuracy"]) >= 0.01 else 1
+    says = percent(before["confidence"], digits)
+    right = percent(before["accuracy"], digits)
+    link = "but" if direction(found.tests[found.before.name], before) else "and"
+    parts = ["Your model says ", says, f" {link} is right ", right, " of the time."]
+    if found.compared.calibrators:
+        parts[-1] += " Calibrated, it says "
+        parts += [percent(after["confidence"], digits), "."]
+        if difference_cell(found, "accuracy", found.after.name).tone:
+            parts[-1:] = [" and is right ", percent(after["accuracy"], digits), "."]
+    return parts
+
+
+def verdict_sentence(found: Measurements) -> str:
+    """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
+    before = _state(found, found.before.name)
+    sentence = f"{capital(before)}."
+    if found.compared.calibrators:
+        after = _state(found, found.after.name)
+        sentence += f" After calibration with {found.after.name}: {after}."
+    return sentence
 
 
 def _state(found: Measurements, method: str) -> str:
     """Say in which direction the confidence is off, and by how much, if it is; else what all tests together found."""
-    test = found.compared.calibration_tests[method]
     card = found.compared.scorecards[method]
-    word = direction(test, card)
+    word = direction(found.tests[method], card)
     if word.endswith("confident"):
         return f"{word} by {100 * abs(card['confidence'] - card['accuracy']):.1f} points"
-    return word or test.finding
+    return word or found.tests[method].finding
 
 
-def _both_states(found: Measurements, name: str) -> str:
-    """Say what the model is before and after calibration; once, where that is the same."""
-    before = _state(found, found.before)
-    after = _state(found, name)
-    sentence = f"{capital(before)}. After calibration with {name}: {after}."
-    if after == before:
-        sentence = f"Before and after calibration with {name}: {after}."
-    off = found.off(name)
-    if off and "confident" not in after:
-        sentence += f" Off where it predicts {listed([shortened(found.names[c]) for c in off], 2)}."
-    return sentence
+def answers(found: Measurements) -> list[Answer]:
+    """Return the tiles of the first screen."""
+    tiles = [_calibrated(found)]
+    if found.compared.calibrators:
+        tiles += [_method(found), _cost(found)]
+    if found.names:
+        tiles.append(_classes(found))
+    return [*tiles, _enough_rows(found)]
 
 
-def _tone(found: Measurements, name: str) -> Tone:
-    """Return how good the news is: better than before is fair, but only calibrated everywhere is good."""
-    test = found.compared.calibration_tests[name]
-    if test.verdict == "calibrated" and not found.off(name) and finding(found.checks, BOTH_SETS) is None:
-        return "good"
-    if not test.rejected or difference_cell(found, found.compared.loss, name).tone == "good":
-        return "fair"
-    return "bad"
+def _calibrated(found: Measurements) -> Answer:
+    """Answer whether the model is calibrated: better than before is fair, but only calibrated everywhere is good."""
+    test = found.tests[found.after.name]
+    gaps = " \N{RIGHTWARDS ARROW} ".join(_gap_words(method.scored) for method in found.both)
+    answer = "Not calibrated"
+    tone: Tone = "bad"
+    if any(each.subject == BOTH_SETS for each in found.findings):
+        answer, tone = "Test rows not independent", "fair"
+    elif test.undecided:
+        answer, tone = f"{capital(test.verdict)} to tell", "fair"
+    elif test.verdict == "calibrated":
+        answer, tone = "Yes", "good"
+    elif not set(CONFIDENCE_TESTS) & set(test.rejecting):
+        answer, tone = "Not below the top class", "fair"
+    elif difference_cell(found, found.compared.loss, found.after.name).tone == "good":
+        answer, tone = "Better, not fixed", "fair"
+    return Answer("Is it calibrated now?", answer, f"Gap {gaps} points. {_failures(test)}", tone)
 
 
-def _badge(found: Measurements, name: str, tone: Tone) -> str:
-    """Return the verdict in a few words."""
-    test = found.compared.calibration_tests[name]
-    if finding(found.checks, BOTH_SETS) is not None:
-        return "Test rows not independent"
-    if test.undecided and found.off(name):
-        return "Not every class is right"
-    if test.undecided:
-        return f"{capital(test.verdict)} to tell"
-    if tone == "good":
-        return "Calibrated"
-    if tone == "bad":
-        return "Not calibrated"
-    if set(CONFIDENCE_TESTS) & set(test.rejecting):
-        return "Better, not fixed"
-    return "Confidence right, not every class"
+def _failures(test: OmnibusTest) -> str:
+    """Name the tests that fail."""
+    if test.rejecting:
+        return f"Fails: {', '.join(TESTS[name] for name in test.rejecting)}."
+    if test.verdict == "too few groups":
+        return "Tests need at least 8 groups."
+    return "No test finds an error."
 
 
-def _off_words(found: Measurements, method: str) -> str:
-    """Say how many of the classes that are predicted are off there, and name the worst."""
-    gaps = found.curves[method].predicted
-    off = gaps.off
-    amount = f"{len(off) or 'none'} of {(gaps.count > 0).sum():,} predicted"
-    if not off:
-        return amount
-    named = [f"{shortened(found.names[c])} {100 * gaps.gap[c]:+.1f}" for c in off]
-    return f"{amount} (points, + means overconfident: {listed(named, 3)})"
-
-
-def changes(found: Measurements, method: str) -> dict[str, tuple[str, str, Cell]]:
-    """Return the numbers of the first screen by metric: before, after, and what the difference is worth."""
-    cards = found.compared.scorecards
-    rows = {}
-    for metric in ("confidence", "accuracy", "ks", found.compared.loss):
-        if metric == "ks":
-            rows["gap"] = (_gap_words(found, found.before), _gap_words(found, method), Cell("", word="points"))
-        described = METRICS[metric]
-        before = described.format(cards[found.before][metric])
-        after = described.format(cards[method][metric])
-        rows[described.short_label] = (before, after, difference_cell(found, metric, method))
-    return rows
-
-
-def _gap_words(found: Measurements, method: str) -> str:
-    """Return mean confidence minus accuracy in points, and two standard errors."""
-    gap, error = _mean_gap(found.curves[method].scored)
-    return f"{round(100 * gap, 1) + 0.0:+.1f} +- {200 * error:.1f}"
-
-
-def _mean_gap(event: Scored) -> tuple[float, float]:
-    """Return the weighted mean of score minus hit, and its standard error; rows of a group count as one unit."""
+def _gap_words(event: Scored) -> str:
+    """Return the mean of score minus hit in points, and two standard errors; rows of a group count as one unit."""
     gaps = event.scores - event.hits
     mean = float(event.weights @ gaps)
     parts = np.bincount(event.group_numbers, event.weights * (gaps - mean))
-    n_units = len(parts)
-    return mean, math.sqrt(float((parts**2).sum()) * n_units / max(1, n_units - 1))
+    error = math.sqrt(float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1))
+    return f"{points(mean)} +- {200 * error:.1f}"
 
 
-def advise(found: Measurements) -> Advice | None:
-    """Say which method to use and how; None if no method was fitted."""
-    if found.differences is None:
-        return None
-    name = found.compared.recommended
-    calibrator = found.compared.calibrators[name]
-    n_bytes = sum(array.nbytes for array in calibrator.map_.parameters().values())
-    parameters = plural(calibrator.diagnostics_.n_parameters, "parameter")
-    size = f"Size: {parameters}, {max(1, round(n_bytes / 1000)):,} kB as a file."
-    shifted = finding(found.checks, SHIFT)
-    adapt = shifted is not None and shifted.advice.startswith(ADAPT)
+def _method(found: Measurements) -> Answer:
+    """Answer which method to use, and why, and what temperature scaling would do instead."""
+    question = "Which method?"
+    name = found.after.name
     # No worse than no calibration: in log loss or, where that does not differ, in KS.
     tones = [difference_cell(found, metric, name).tone for metric in (found.compared.loss, "ks")]
-    helps = tones[0] == "good" or "bad" not in tones
-    why = f"On these test rows {name} is worse than no calibration. Fit again on rows like those the model will see."
-    if helps:
-        why = _reason(found)
-    python = _python_lines(calibrator, "logits" if found.names else "confidence", adapt)
-    shell = _shell_lines(name, adapt) if name in CALIBRATORS else ""
-    return Advice(name, why, size, python, shell, adapt, helps)
+    if tones[0] != "good" and "bad" in tones:
+        detail = f"{capital(name)} makes these rows worse. Fit again on rows like those the model will see."
+        return Answer(question, "No calibration", detail, "bad")
+    loss = METRICS[found.compared.loss]
+    losses = {method: loss.format(card[loss.name]) for method, card in found.compared.scorecards.items()}
+    detail = f"{loss.short_label} {losses[name]}."
+    if isinstance(found.compared.calibrators[name], AutoCalibrator):
+        detail += " It chose its parts by cross-validation."
+    elif len(losses) > 2:
+        detail += " The lowest of these methods on the test rows, so slightly optimistic."
+    if "temperature" in losses and name != "temperature":
+        detail += f" Temperature scaling: {losses['temperature']}. {_failures(found.tests['temperature'])}"
+    return Answer(question, name, detail, "good")
 
 
-def _reason(found: Measurements) -> str:
-    """Say why this method is recommended."""
-    fitted = found.compared.calibrators
-    name = found.compared.recommended
-    if isinstance(fitted[name], AutoCalibrator):
-        return f"{capital(name)} is recommended: it chose its parts on the calibration rows alone, by cross-validation."
-    if len(fitted) == 1:
-        return f"{capital(name)} is the only method that was fitted."
-    score = METRICS[found.compared.loss].short_label
-    among = f"the lowest {score} of {len(fitted)} methods on these test rows, so its scores are slightly optimistic"
-    return f"{capital(name)} is recommended: it has {among}."
+def _cost(found: Measurements) -> Answer:
+    """Answer what calibration does to the predictions, and how large the calibrator is."""
+    fitted = found.compared.calibrators[found.after.name]
+    n_bytes = sum(array.nbytes for array in fitted.map_.parameters().values())
+    size = f"{plural(fitted.diagnostics_.n_parameters, 'parameter')}, {max(1, round(n_bytes / 1000)):,} kB as a file."
+    cell = difference_cell(found, "accuracy", found.after.name)
+    if cell.tone:
+        words = f"Accuracy {cell.value}"
+        return Answer("What does it change?", words, f"Significantly {cell.word}. {size}", cell.tone)
+    detail = "Calibrating a confidence changes no answer."
+    if cell.value:
+        detail = f"Accuracy changes by {cell.value}: no significant difference."
+    return Answer("What does it change?", "Accuracy stays", f"{detail} {size}", "good")
 
 
-def _python_lines(calibrator: Calibrator, inputs: str, adapt: bool) -> str:
-    unfitted = clone(calibrator)
-    if "progress" in unfitted.get_params():  # a comparison shows a bar of its own
-        unfitted.set_params(progress=None)
-    lines = [
-        "import glayers",
-        "",
-        f"calibrator = glayers.{' '.join(str(unfitted).split())}",
-        f"calibrator.fit(calibration_{inputs}, calibration_labels)",
-        'calibrator.save("model.safetensors")',
-    ]
-    if adapt:
-        lines.append("# Class frequencies differ: adapt to the new rows, without labels.")
-        lines.append(f"calibrator = calibrator.adapt(new_{inputs})")
-    return "\n".join([*lines, f"probabilities = calibrator.predict_proba(new_{inputs})"])
+def _classes(found: Measurements) -> Answer:
+    """Answer which classes are off where they are predicted, if these rows can tell."""
+    question = "Which classes are off?"
+    said = [f"{when}: {_off(found, method)}." for when, method in zip(("Before", "After"), found.both, strict=False)]
+    gaps = found.after.predicted
+    if gaps.off:
+        return Answer(question, f"{len(gaps.off)} of {(gaps.count > 0).sum():,}", " ".join(said), "bad")
+    width = float(np.nanmedian(gaps.gap_high - gaps.gap_low)) / 2
+    detail = f"{' '.join(said)} Gaps above about {100 * width:.0f} points would show in most classes."
+    if width > _CLASS_TOLERANCE:
+        return Answer(question, "Too few rows per class", detail, "fair")
+    return Answer(question, "None", detail, "good")
 
 
-def _shell_lines(name: str, adapt: bool) -> str:
-    lines = [f"glayers fit calibration.npz --method {name} -o model.safetensors"]
-    model = "model.safetensors"
-    if adapt:
-        lines.append(f"glayers adapt {model} new.npz -o adapted.safetensors")
-        model = "adapted.safetensors"
-    return "\n".join([*lines, f"glayers apply {model} new.npz -o calibrated.npz"])
+def _off(found: Measurements, method: Shown) -> str:
+    """Say how many of the predicted classes are off, and name the worst with their gaps in points."""
+    gaps = method.predicted
+    if not gaps.off:
+        return "none"
+    named = [f"{shortened(found.names[c])} {points(gaps.gap[c])}" for c in gaps.off]
+    return f"{len(named)} of {(gaps.count > 0).sum():,} predicted (points: {listed(named, 3)})"
 
 
-def method_lines(found: Measurements) -> list[tuple[str, list[Cell]]]:
-    """Return one line per method: the KS test of the confidence, and metrics with intervals."""
-    lines = []
-    for name in found.curves:
-        cells = [_metric_cell(found, name, metric) for metric in shown_metrics(found.names)]
-        lines.append((name, [_test_cell(found, name), *cells]))
+def _enough_rows(found: Measurements) -> Answer:
+    """Answer whether an error that matters would have shown."""
+    test = found.tests[found.after.name]
+    question = "Enough test rows?"
+    rows = plural(found.compared.scorecards[found.before.name].rows, "row")
+    if math.isnan(test.detectable):
+        return Answer(question, "Too few groups", f"{rows} in {test.groups} groups.", "fair")
+    detail = f"{rows} would show a confidence that is off by {100 * test.detectable:.2g} points."
+    if test.detectable <= TOLERANCE:
+        return Answer(question, "Yes", detail, "good")
+    return Answer(question, "Not yet", f"{detail} Label more rows.", "fair")
+
+
+def method_lines(found: Measurements) -> dict[str, list[Cell]]:
+    """Return one line per method: pass or fail of each test, and scores with what they are worth."""
+    lines = {"method": [Cell(TESTS[name]) for name in found.tests[found.before.name].tests]}
+    metrics = [METRICS[name] for name in (found.compared.loss, "ks", "accuracy")]
+    lines["method"] += [Cell(metric.short_label) for metric in metrics]
+    for name, test in found.tests.items():
+        cells = [_test_cell(test, part) for part in test.tests]
+        for metric in metrics:
+            word = difference_cell(found, metric.name, name)
+            value = metric.format(found.compared.scorecards[name][metric.name])
+            cells.append(Cell(value, word.word, word.tone))
+        lines[name] = cells
     return lines
 
 
-def _test_cell(found: Measurements, method: str) -> Cell:
-    """Return what the KS test found; where the verdict has tested the method, what it found there."""
-    ks = found.curves[method].ks.test
-    said = p_text(ks.p_value)
-    rejected = ks.rejected
-    verdict = found.compared.calibration_tests.get(method)
-    if verdict is not None:
-        said = p_text(verdict.adjusted["ks"], verdict.n_resamples)
-        rejected = "ks" in verdict.rejecting
-    if ks.too_few_groups:
-        return Cell("", word="too few groups to tell")
-    if rejected:
-        return Cell(said, word="rejected", tone="bad")
-    return Cell(said, word="not rejected", tone="good")
-
-
-def _metric_cell(found: Measurements, method: str, name: str) -> Cell:
-    interval = found.intervals[method][name]
-    written = METRICS[name].format
-    ends = "no interval"  # where all resamples lie on one side of the value, the interval means nothing
-    if interval.low <= interval.value <= interval.high:
-        ends = from_to(written, interval)
-    if interval.unreliable:
-        ends += "*"
-    return Cell(written(interval.value), ends)
+def _test_cell(test: OmnibusTest, part: str) -> Cell:
+    if test.tests[part].too_few_groups:
+        return Cell("", "too few groups")
+    if part in test.rejecting:
+        return Cell("", "\N{BALLOT X} fails", "bad")
+    return Cell("", "\N{CHECK MARK} passes", "good")
 
 
 def difference_cell(found: Measurements, metric: str, method: str) -> Cell:
     """Return the difference of a method from the uncalibrated; nothing where the two were not compared."""
     between = found.differences
-    if between is None or method == found.before or metric not in {each.metric for each in between.differences}:
+    if between is None or method == found.before.name or metric not in {each.metric for each in between.differences}:
         return Cell("")
-    difference = between.between(metric, method, found.before)
+    difference = between.between(metric, method, found.before.name)
     described = METRICS[metric]
     value = described.format_difference(difference.interval.value)
     if not difference.significant:
-        return Cell(value, word="no significant difference")
-    if described.better is None:
-        return Cell(value, word="significant difference")
+        return Cell(value, "no significant difference")
     rises = difference.interval.value > 0
     if rises == (described.better == "higher"):
-        return Cell(value, word="better", tone="good")
-    return Cell(value, word="worse", tone="bad")
+        return Cell(value, "better", "good")
+    return Cell(value, "worse", "bad")

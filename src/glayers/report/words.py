@@ -6,16 +6,18 @@ confidence reject, and no second test decides about it.
 
 import math
 import re
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
-from glayers.metrics import METRICS, CalibrationTest, Interval, OmnibusTest, Scorecard
+from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
 
 _BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<\u2264] )|(?<=\bp [=<\u2264]) (?=\d)")
 _MINUS = re.compile(r"(?:(?<=[\s(])|^)-(?=\d)")
+# Unicode marks for right-to-left writing: they would also turn the text around a class name.
+_TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 CONFIDENCE_TESTS = ("ks", "ece")
 
-Tone: TypeAlias = Literal["", "good", "fair", "bad"]
+Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text"]
 
 
 def direction(test: OmnibusTest, card: Scorecard) -> str:
@@ -65,6 +67,13 @@ def shortened(name: str, most: int = 40) -> str:
     return name[: most - 1] + "…"
 
 
+def class_names(names: Sequence[str] | None, n_classes: int) -> list[str]:
+    """Return the name of each class, with marks for right-to-left writing escaped, or its number."""
+    if names is None:
+        return [f"class {c}" for c in range(n_classes)]
+    return [_TURNING.sub(lambda mark: mark[0].encode("unicode_escape").decode(), name) for name in names]
+
+
 def capital(text: str) -> str:
     """Return a text that begins with a capital letter."""
     return text[:1].upper() + text[1:]
@@ -82,33 +91,46 @@ def plural(number: float, singular: str) -> str:
     return f"{number:,.0f} {singular}{ending}"
 
 
-def percent(fraction: float) -> str:
-    """Return a fraction in percent, with two decimals or, if it is small, with two significant digits.
+def percent(fraction: float, digits: int = 2) -> str:
+    """Return a fraction in percent, with so many decimals or, if it is small, with two significant digits.
 
-    >>> percent(0.25), percent(0.00001234)
-    ('25.00 %', '0.0012 %')
+    >>> percent(0.25), percent(0.25, 0), percent(0.00001234)
+    ('25.00 %', '25 %', '0.0012 %')
     """
-    digits = 2
     if fraction != 0:
-        digits = max(2, 1 - math.floor(math.log10(abs(100 * fraction))))
+        digits = max(digits, 1 - math.floor(math.log10(abs(100 * fraction))))
     return f"{100 * fraction:.{min(digits, 6)}f} %"
 
 
-def from_to(written: Callable[[float], str], interval: Interval) -> str:
-    """Return the ends of an interval, with the unit once."""
-    low = written(interval.low).split(" ")[0]
-    return f"{low} to {written(interval.high)}"
+def points(fraction: float) -> str:
+    """Return a difference of fractions in points, with its sign, which zero has not.
 
-
-def signed(number: float) -> str:
-    """Return a number with its sign, which zero has not; a minus as wide as the plus.
-
-    >>> signed(-3.0), signed(0.0)
-    ('\N{MINUS SIGN}3', '0')
+    >>> points(0.0312), points(-0.00001)
+    ('+3.1', '0.0')
     """
+    number = round(100 * fraction, 1)
     if number == 0:
-        return "0"
-    return f"{number:+g}".replace("-", "\N{MINUS SIGN}")
+        return "0.0"
+    return f"{number:+.1f}"
+
+
+def written(value: Any, unit: Unit) -> str:
+    """Return a value of a column by its unit.
+
+    >>> written(0.25, "percent"), written(1200.0, "rows"), written(math.nan, "points")
+    ('25.00 %', '1,200', '–')
+    """
+    if unit == "text":
+        return str(value)
+    if math.isnan(value):
+        return "\N{EN DASH}"
+    if unit == "percent":
+        return percent(value)
+    if unit == "points":
+        return points(value)
+    if unit == "rows":
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def significance(significant: bool) -> str:

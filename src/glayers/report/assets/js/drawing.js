@@ -1,50 +1,39 @@
-// A spec -> SVG: its marks, drawn from its columns, and its axes. Nothing here knows what is drawn.
+// A spec and an empty picture -> SVG: axes, and marks drawn from columns. Nothing here knows what is drawn.
 
-const SVG = "http://www.w3.org/2000/svg";
-const LETTER = 6.6; // pixels of an average letter of a label
 const MARGIN = 0.04; // of an axis, beyond the marks
+const LINE = 30; // pixels of one line of names
 
 function element(name, attributes = {}, text = "") {
-  const made = document.createElementNS(SVG, name);
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   if (text) made.textContent = text;
   return made;
 }
 
-// The entries that a mark draws: for each, the values of its columns, or a number or text for all.
-function entriesOf({ columns }, { values, only = [] }) {
-  const lists = values.map((value) => (typeof value === "string" ? columns[value] ?? [value] : [value]));
-  const chosen = only.length ? columns[only[0]] : lists.find((list) => list.length !== 1) ?? lists[0];
-  return chosen
-    .map((_, place) => place)
-    .filter((place) => !only.length || only.slice(1).includes(chosen[place]))
-    .map((place) => lists.map((list) => (list.length === 1 ? list[0] : list[place])));
+// The entries that a mark draws: the place of each, and the values of its columns, or a number for all.
+function entriesOf({ columns }, { values, only }) {
+  const lists = values.map((value) => (typeof value === "string" ? columns[value] : [value]));
+  const longest = only ? columns[only[0]] : lists.reduce((one, other) => (other.length > one.length ? other : one));
+  return longest
+    .map((_, place) => ({ place, values: lists.map((list) => (list.length === 1 ? list[0] : list[place])) }))
+    .filter(({ place, values }) => (!only || longest[place] === only[1]) && !values.includes(null));
 }
-
-// Of the values of each kind of mark, those along x and those along y.
-const ALONG = { line: [[0], [1]], boxes: [[0, 2], [1, 3]], segments: [[0, 2], [1, 3]], dots: [[0], [1]], cells: [[], []], words: [[], []] };
 
 // The ends of an axis; where a spec leaves one open, it lies a little beyond the marks of all specs.
 function ends(specs, axis) {
-  const { low, high, turned, log, names } = specs[0].view[axis];
-  const along = ({ kind }) => ALONG[kind][axis === "x" ? 0 : 1];
-  const reached = specs.flatMap((spec) => spec.view.marks.flatMap((mark) =>
-    entriesOf(spec, mark).flatMap((entry) => along(mark).map((which) => entry[which])))).filter((value) => value !== null);
+  const { low, high } = specs[0][axis];
+  const first = axis === "x" ? 0 : 1;
+  const along = ({ kind }, values) => (kind === "boxes" || kind === "segments" ? [values[first], values[first + 2]] : [values[first]]);
+  const reached = specs.flatMap((spec) => spec.marks.flatMap((mark) => entriesOf(spec, mark).flatMap(({ values }) => along(mark, values))));
   const [least, most] = [Math.min(...reached), Math.max(...reached)];
-  const margin = log ? 0 : MARGIN * (most - least) || MARGIN;
-  const range = [low ?? least - margin, high ?? (log ? 3 * most : most + margin)];
-  return turned !== (axis === "y" && names.length > 0) ? range.reverse() : range;
+  const margin = MARGIN * (most - least) || MARGIN;
+  return [low ?? least - margin, high ?? most + margin];
 }
 
-const scale = ([low, high], [from, to], log) => {
-  const of = log ? Math.log10 : (value) => value;
-  return (value) => from + ((of(value) - of(low)) / (of(high) - of(low) || 1)) * (to - from);
-};
+const scale = ([low, high], [from, to]) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 
-// Round numbers, about so many, that cover a range; on a logarithmic axis powers of ten.
-function ticks(range, wanted, log) {
-  const [low, high] = [Math.min(...range), Math.max(...range)];
-  if (log) return [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].filter((tick) => tick >= low && tick <= high);
+// Round numbers, about so many, that cover a range.
+function ticks([low, high], wanted) {
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough * 0.9);
@@ -54,79 +43,65 @@ function ticks(range, wanted, log) {
 }
 
 function tickText(value, unit) {
-  if (unit === "rows") return value >= 1e6 ? `${value / 1e6}M` : value >= 1e3 ? `${value / 1e3}k` : String(value);
   const number = Number((unit === "number" ? value : 100 * value).toPrecision(6));
-  return withMinus(`${number}${unit === "percent" ? "%" : ""}`);
+  return `${number}${unit === "percent" ? "%" : ""}`.replace("-", "\u2212");
 }
 
-const cut = (name, room) => (name.length > room ? `${name.slice(0, Math.max(1, room - 1))}\u2026` : name);
-
-function drawNames(svg, at, axis, names) {
-  const along = at[axis];
-  const every = Math.ceil(13 / Math.abs(along(1) - along(0)));
-  names.forEach((name, place) => {
-    if (place % every) return;
-    if (axis === "y") svg.append(element("text", { x: at.left - 8, y: along(place) + 4, "text-anchor": "end" }, cut(name, Math.floor((at.left - 26) / 7.2))));
-    else if (!at.slanted) svg.append(element("text", { x: along(place), y: at.bottom + 16, "text-anchor": "middle" }, name));
-    else {
-      const [x, y] = [along(place) + 4, at.bottom + 8];
-      svg.append(element("text", { x, y, "text-anchor": "end", transform: `rotate(-55 ${x} ${y})` }, cut(name, at.slanted)));
-    }
-  });
-}
-
-// Grid lines, numbers or names, and labels; along x only where nothing below has the same axis.
+// Grid lines, numbers or names, and labels.
 function drawAxes(svg, at, { x, y }) {
   const text = (of, words) => words && svg.append(element("text", { "text-anchor": "middle", ...of }, words));
-  const xs = x.names.length ? [] : ticks(at.range.x, at.right - at.left < 270 ? 4 : 5, x.log);
-  const ys = y.names.length ? [] : ticks(at.range.y, Math.min(5, (at.bottom - at.top) / 22), y.log);
-  for (const value of xs) {
+  for (const value of ticks(at.range.x, at.right - at.left < 300 ? 4 : 5)) {
     svg.append(element("line", { class: "grid", x1: at.x(value), x2: at.x(value), y1: at.top, y2: at.bottom }));
-    if (at.below) text({ x: at.x(value), y: at.bottom + 16 }, tickText(value, x.unit));
+    text({ x: at.x(value), y: at.bottom + 16 }, tickText(value, x.unit));
   }
-  for (const value of ys) {
+  for (const value of y.names.length ? [] : ticks(at.range.y, 5)) {
     svg.append(element("line", { class: "grid", x1: at.left, x2: at.right, y1: at.y(value), y2: at.y(value) }));
     text({ x: at.left - 6, y: at.y(value) + 4, "text-anchor": "end" }, tickText(value, y.unit));
   }
-  drawNames(svg, at, "x", x.names);
-  drawNames(svg, at, "y", y.names);
-  // Below the middle of the plot, unless the words would be cut at an edge.
-  const half = (LETTER * x.label.length) / 2;
-  if (at.below) text({ x: Math.max(half, Math.min((at.left + at.right) / 2, at.width - half)), y: at.bottom + at.below - 6 }, x.label);
+  const room = Math.floor((at.left - 20) / 7.2);
+  y.names.forEach((name, place) => {
+    const shown = name.length > room ? `${name.slice(0, room - 1)}\u2026` : name;
+    text({ x: at.left - 8, y: at.y(place) + 4, "text-anchor": "end" }, shown);
+  });
+  text({ x: Math.min((at.left + at.right) / 2, at.width - 3.4 * x.label.length), y: at.bottom + 34 }, x.label);
   const level = (at.top + at.bottom) / 2;
   text({ x: 12, y: level, transform: `rotate(-90 12 ${level})` }, y.label);
 }
 
-// A path through points, within the frame; where one is missing it begins anew.
-function pathOf(points, at) {
-  let pen = "M";
-  const inside = (y) => Math.min(at.bottom, Math.max(at.top, at.y(y)));
-  return points.map(([x, y]) => {
-    const step = y === null || x === null ? "" : `${pen}${at.x(x).toFixed(1)} ${inside(y).toFixed(1)}`;
-    pen = step ? "L" : "M";
-    return step;
-  }).join("");
-}
-
-// Each kind of mark: its entries, its look and the frame -> elements.
+// Each kind of mark: the values of its entries, its look and the frame -> elements.
 const DRAW = {
-  line: (entries, look, at) => [element("path", { class: look, d: pathOf(entries, at) })],
+  line: (entries, look, at) => [element("polyline", { class: look, points: entries.map(([x, y]) => `${at.x(x).toFixed(1)},${at.y(y).toFixed(1)}`).join(" ") })],
   boxes: (entries, look, at) => entries.map(([x1, y1, x2, y2]) => element("rect", {
     class: `${look} area`, x: at.x(x1), y: at.y(y2), width: Math.max(1, at.x(x2) - at.x(x1)), height: Math.max(0.5, at.y(y1) - at.y(y2)),
   })),
   segments: (entries, look, at) => entries.map(([x1, y1, x2, y2]) =>
     element("line", { class: look, x1: at.x(x1), y1: at.y(y1), x2: at.x(x2), y2: at.y(y2) })),
   dots: (entries, look, at) => entries.map(([x, y, radius = 4.5]) => element("circle", { class: look, cx: at.x(x), cy: at.y(y), r: radius })),
-  cells: (entries, look, at) => entries.map(([column, row, strength]) => {
-    const [x, y] = [at.x(column - 0.5), Math.min(at.y(row - 0.5), at.y(row + 0.5))];
-    const size = { width: Math.max(1, at.x(column + 0.5) - x - 1), height: Math.max(1, Math.abs(at.y(row + 0.5) - at.y(row - 0.5)) - 1) };
-    const kind = strength ? (strength > 0 ? "over" : "under") : "blank";
-    return element("rect", { class: kind, "fill-opacity": Math.abs(strength) || 1, x, y, ...size });
-  }),
-  words: (entries, look, at) => entries.map(([x, y, text, side]) => element("text", { class: look, x: at.x(x), y: at.y(y) + 4, "text-anchor": side }, text)),
 };
 
-function drawSpec(svg, at, spec) {
-  drawAxes(svg, at, spec.view);
-  for (const mark of spec.view.marks) svg.append(...DRAW[mark.kind](entriesOf(spec, mark), mark.look, at));
+// `beside` are the specs of all panels of the figure, which share their ends. A dot says the numbers of its line in `table`.
+function drawSpec(svg, spec, beside, table) {
+  const width = Math.max(240, svg.parentNode.clientWidth);
+  const names = spec.y.names.length;
+  const left = names ? Math.min(170, 0.34 * width) : 60;
+  const right = width - 20;
+  const height = names ? LINE * Math.max(2, names) : Math.min(360, spec.height * (right - left));
+  const range = { x: ends(beside, "x"), y: ends(beside, "y") };
+  const at = { width, left, right, top: 10, bottom: 10 + height, range };
+  at.x = scale(range.x, [left, right]);
+  at.y = scale(range.y, names ? [at.top, at.bottom] : [at.bottom, at.top]);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height + 50}`);
+  svg.replaceChildren();
+  drawAxes(svg, at, spec);
+  for (const mark of spec.marks) {
+    const entries = entriesOf(spec, mark);
+    const made = DRAW[mark.kind](entries.map(({ values }) => values), mark.look, at);
+    if (mark.kind === "dots") made.forEach((dot, n) => dot.append(element("title", {}, lineOf(table, entries[n].place))));
+    svg.append(...made);
+  }
+}
+
+function lineOf(table, place) {
+  const [first, ...cells] = table.tBodies[0].rows[place].cells;
+  return [first.textContent, ...cells.map((cell) => `${cell.dataset.label} ${cell.textContent}`)].join(", ");
 }
