@@ -97,14 +97,16 @@ def test_commands_of_a_page_run_one_after_the_other(page: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("workplace", "quick_pages")
 def test_the_page_of_the_command_line_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    page, jointly = ROOT / "docs" / "reference" / "command-line.md", calibration_tests._jointly
-    found: dict[bytes, Any] = {}
+    page, redraw = ROOT / "docs" / "reference" / "command-line.md", calibration_tests.redraw
+    found: dict[tuple[bytes, int], Any] = {}
 
-    def once(given: Any, *settings: Any) -> Any:
-        key = given.probabilities.tobytes()  # several commands test the same rows
-        return found[key] if key in found else found.setdefault(key, jointly(given, *settings))
+    def once(rows: Any, statistics: Any, *settings: Any) -> Any:
+        key = rows.probabilities.tobytes(), len(statistics)  # several commands test the same rows
+        if len(statistics) == 1:  # may be of any event
+            return redraw(rows, statistics, *settings)
+        return found[key] if key in found else found.setdefault(key, redraw(rows, statistics, *settings))
 
-    monkeypatch.setattr(calibration_tests, "_jointly", once)
+    monkeypatch.setattr(calibration_tests, "redraw", once)
     monkeypatch.setattr(calibration_tests, "_DRAWS", 999)  # as the page shows, of all rows
     monkeypatch.setattr("glayers.datasets.load_fashion_mnist", load_fashion_mnist)
     for code in blocks(page, "python"):
