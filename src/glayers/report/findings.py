@@ -75,7 +75,7 @@ def _shift(calibrator: Calibrator, test: Predictions | Confidences) -> list[Find
     if not found.shifted:
         return []
     advice = "Fit again on rows like those the model will see"
-    changed = {name for name, feature in found.features.items() if feature.adjusted <= 1 - LEVEL}
+    changed = {name for name, p_value in found.p_values.items() if p_value <= 1 - LEVEL}
     if {"labels"} <= changed <= {"labels", "predicted classes"}:
         advice = "Adapt the calibrator to the new class frequencies with glayers adapt"
     return [Finding("Calibration and test rows", str(found), advice)]
