@@ -32,15 +32,17 @@ def fit_log_probabilities(probabilities: Floats, weights: Floats | None = None) 
     >>> fit_log_probabilities(np.array([[0.9, 0.1, 0.0], [0.02, 0.98, 0.0]]))[1]
     '2 of 6 probabilities are 0 and were raised to 0.01, half the smallest other one'
     """
-    probabilities = probabilities if weights is None else probabilities[weights > 0]
-    one_column = probabilities.shape[1] == 1
-    both = np.concatenate([1.0 - probabilities, probabilities], axis=1) if one_column else probabilities
-    zeros = both <= _ZERO
-    floor = min(both[~zeros].min() / 2, 0.5 / both.shape[1])
-    note = (
-        f"{zeros.sum()} of {both.size} probabilities are 0 and were raised to {floor:.3g}, half the smallest other one"
-    )
-    return LogProbabilities(np.asarray(floor)), note if zeros.any() else ""
+    if weights is not None:
+        probabilities = probabilities[weights > 0]
+    if probabilities.shape[1] == 1:
+        probabilities = np.concatenate([1.0 - probabilities, probabilities], axis=1)
+    zeros = probabilities <= _ZERO
+    floor = min(probabilities[~zeros].min() / 2, 0.5 / probabilities.shape[1])
+    note = ""
+    if zeros.any():
+        counted = f"{zeros.sum()} of {zeros.size} probabilities"
+        note = f"{counted} are 0 and were raised to {floor:.3g}, half the smallest other one"
+    return LogProbabilities(np.asarray(floor)), note
 
 
 def fit_floor(logits: Array, factor: float, weights: Floats | None) -> Floor:

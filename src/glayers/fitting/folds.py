@@ -101,7 +101,7 @@ def paired_gain(before: Floats, after: Floats, weights: Floats | None, groups: A
     fractions = given[used] / given.sum()
     with np.errstate(over="ignore", invalid="ignore"):
         gains = before[used] - after[used]
-        mean = float(fractions @ gains)
+        mean = float((fractions * gains).sum())
         deviations = fractions * (gains - mean)
         if groups is not None:
             _, members = np.unique(groups[used], return_inverse=True)
