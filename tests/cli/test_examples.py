@@ -13,6 +13,7 @@ import pytest
 from glayers.calibrators import auto
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from glayers.metrics import calibration_tests
+from glayers.metrics.null_distribution import redraw
 from tests.cli.running import VERBS, run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,7 +98,7 @@ def test_commands_of_a_page_run_one_after_the_other(page: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("workplace", "quick_pages")
 def test_the_page_of_the_command_line_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    page, redraw = ROOT / "docs" / "reference" / "command-line.md", calibration_tests.redraw
+    page = ROOT / "docs" / "reference" / "command-line.md"
     found: dict[tuple[bytes, int], Any] = {}
 
     def once(rows: Any, statistics: Any, *settings: Any) -> Any:
