@@ -18,7 +18,7 @@ from glayers.fitting.folds import effective_rows
 Rows: TypeAlias = tuple[Array, Ints, Floats]
 
 _SAMPLE = 2_000  # rows of the first guess: it errs by about 2 %, of which one step leaves 1e-5
-_CLOSE = 3e-2  # the last relative step of the guess, and a step that needs no bracket
+_CLOSE = 3e-2  # the last relative step of the guess, and of a search in float32: its cube is left
 _EXACT = 1e-4  # the last relative step: its cube is left
 _MOST_STEPS = 60  # ten times the usual number
 # The prior of log b is Student's t with three degrees of freedom around 0, of scale 0.5: temperatures of 1/2 to 3 are
@@ -77,9 +77,12 @@ def _search(rows: Rows, b: float, prior: float, spread: float, last_step: float)
     uniform = _TINY / spread
     low, high = uniform, 1e300
     dtype: type = np.float64
-    # Logits in float32 are read in float32, which is exact to 1e-7, if it holds their products with the factors.
-    if rows[0].dtype != np.float64 and 1e-15 < spread < 1e15:
+    precision: type = np.float64
+    if 1e-15 < spread < 1e15:  # float32 holds the factors in this bracket and their products with the logits
         high, dtype = 1e20, np.float32
+        # It is exact to 1e-7, which is enough for a guess and for logits in float32; others end in float64.
+        if last_step == _CLOSE or rows[0].dtype != np.float64:
+            precision = np.float32
     for step in range(1, _MOST_STEPS + 1):
         loss, loss_slope, loss_curvature, third = loss_and_derivatives(*rows, b, dtype)
         if b < 2 * uniform:
@@ -90,13 +93,15 @@ def _search(rows: Rows, b: float, prior: float, spread: float, last_step: float)
         slope = loss_slope + prior * pull
         curvature = loss_curvature + prior * bend
         d = _halley_step(slope, curvature, third)
-        if abs(d) <= last_step:
+        if abs(d) <= last_step and dtype is precision:
             loss += d * (loss_slope + d * (loss_curvature / 2 + d * third / 6))
             return InverseTemperature(b * (1 + d), step, True, "", loss)
         # A slope of exactly 0 without curvature is underflow: every row is right, and a larger b is no worse.
         low, high = (b, high) if slope <= 0 else (low, b)
         there = b * (1 + d)
-        if abs(d) > _CLOSE and not low < there < high:
+        if abs(d) <= _CLOSE:
+            dtype = precision
+        elif not low < there < high:
             there = math.sqrt(low) * math.sqrt(high)
         b = there
     return InverseTemperature(b, step, False, f"no optimum in {step} steps", loss)
