@@ -92,3 +92,11 @@ def test_folds_count_by_what_they_hold_out() -> None:
     selection = EpochSelection(n_settings=1, fold_fractions=np.array([0.9, 0.1]), patience=9)
     selection(0, np.zeros((2, 1)), np.zeros(2), np.array([1.0, 2.0]))
     assert selection.best.tolist() == pytest.approx([1.1])  # 0.9 * 1 + 0.1 * 2
+
+
+def test_all_stop_after_two_epochs_without_any_gain() -> None:
+    selection = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    goes_on = run(selection, [[1.0, 1.1, 1.2], [1.0, 1.3, 1.1]])
+    assert goes_on == [[True, True], [True, True], [False, False]]
+    learning = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    assert run(learning, [[1.0, 1.1, 1.2], [1.0, 0.9, 0.8]])[-1] == [True, True]

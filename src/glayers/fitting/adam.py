@@ -126,8 +126,8 @@ class EpochSelection:
 
     Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
     setting stops when it has not improved for `patience` epochs. By held-out loss, only the better half of the settings
-    continues after epochs 3, 6, 12, ... With `by_training_loss` every setting runs until its training loss stops
-    falling.
+    continues after epochs 3, 6, 12, ..., and none after two epochs without any gain. With `by_training_loss` every
+    setting runs until its training loss stops falling.
     """
 
     def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
@@ -156,6 +156,8 @@ class EpochSelection:
             self.held_out[setting] = held_out[setting]
             self.parameters[setting] = by_setting[setting].copy()
         self.running &= epoch - self.best_epoch < self.patience
+        if epoch == 2 and not self.by_training_loss and not self.best_epoch.any():
+            self.running[:] = False  # nothing was learned: two more epochs take as long again, and seldom find more
         if epoch in _HALVED_AFTER and not self.by_training_loss:
             contenders = np.flatnonzero(self.running)
             ranking = contenders[np.argsort(self.best[contenders], kind="stable")]
