@@ -293,7 +293,9 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     >>> whole_number(3, "n_bins", least=1)
     3
     """
-    limits = f"at least {least}" if most is None else f"in {least}..{most}"
+    limits = f"at least {least}"
+    if most is not None and most <= _LARGEST:
+        limits = f"in {least}..{most}"
     expected = f"{name} must be {limits}, a whole number"
     try:
         number = operator.index(value)

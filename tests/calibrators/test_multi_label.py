@@ -182,7 +182,7 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     assert "fitted on the classes cat, dog, owl" in complaint(run("apply", "m.safetensors", "odd.csv", "-o", "q.npz"))
     one_hot = np.eye(3, dtype=int)[labels.argmax(axis=1)]
     np.savez("one_hot.npz", logits=z, labels=one_hot)
-    assert "this looks one-hot" in complaint(run("fit", "one_hot.npz", "-o", "q.safetensors"))
+    assert "If they are one-hot" in complaint(run("fit", "one_hot.npz", "-o", "q.safetensors"))
     assert "leave the other options out" in usage_error(run("score", "out.npz", "--intervals"))
     refused: list[tuple[dict[str, Any], str]] = [
         ({"groups": np.arange(7)}, "different numbers of rows"),

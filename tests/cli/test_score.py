@@ -141,7 +141,7 @@ def test_an_event_that_the_rows_do_not_have_is_one_line(confidences: Confidences
 def test_rows_prints_a_table_and_a_sentence(folder: Path) -> None:
     done = run("rows", "calibration.npz", "--method", "temperature")
     assert done.exit_code == 0, done.output
-    assert "fall of the NLL" in done.stdout
+    assert "expected reduction" in done.stdout
     assert "NLL would" in done.stdout.splitlines()[-1]
     found = json.loads(run("rows", "calibration.npz", "-m", "temperature", "--json", "--level", "0.5").stdout)
     assert found["level"] == 0.5

@@ -45,11 +45,11 @@ def test_the_numbers_are_those_of_the_csv_beside_the_table(tmp_path: Path) -> No
 # NLL and KS of the 10,000 test rows of the sample data, seed 0. Where one moves by more than 1e-4, the tables of that
 # method are old: make them again, or say in the guides which version they are of, and then change the number here.
 SEED_0 = {
-    "temperature": (TemperatureScaling(), 0.260725, 0.009197),
-    "matrix": (MatrixScaling(), 0.249567, 0.006230),
-    "auto": (AutoCalibrator(time_budget=0), 0.249253, 0.002495),  # no g-layers
-    "g-layers": (GLayers(), 0.249146, 0.006519),
-    "shared-g-layers": (SharedGLayers(), 0.250520, 0.002304),
+    "temperature": (TemperatureScaling(), 0.260718, 0.009197),
+    "matrix": (MatrixScaling(), 0.250479, 0.008616),
+    "auto": (AutoCalibrator(time_budget=0), 0.250574, 0.002985),  # no g-layers
+    "g-layers": (GLayers(), 0.249980, 0.003040),
+    "shared-g-layers": (SharedGLayers(), 0.249399, 0.003260),
 }
 
 

@@ -49,6 +49,8 @@ def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: st
         drawn = np.repeat(np.arange(len(y)), (counts * len(y) / counts.sum()).round().astype(int))
         card = metrics.scorecard(p[drawn], y[drawn], sample_weight=None if weights is None else weights[drawn])
         for name in set(METRICS) - FIXED_EDGES:
+            if name == "calibration_slope" and abs(card[name]) > 100:
+                continue  # of rows that the scores separate: no slope is steep enough
             assert found[name][column] == pytest.approx(card[name], abs=slack(name, 1e-10)), name
 
 

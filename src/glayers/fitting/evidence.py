@@ -381,12 +381,14 @@ def fit_parts(
     rows = _FeatureRows.of(given, factor, names, basis, inputs)
     design = rows.design
     point = np.zeros(design.owners.size)
+    enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     if precisions is None:
         precisions, point = find_precisions(design.take(rows.sample))
+        enough = 0.03
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(point)
     curvature = curvature_of(design, state.probabilities, problem.precisions)
-    state, steps, converged = problem.minimise(state, curvature)
+    state, steps, converged = problem.minimise(state, curvature, enough=enough)
     point = state.point
     out_of_fold = np.zeros((0, 0))
     factor_of_pairs = 0.0

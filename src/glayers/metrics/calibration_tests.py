@@ -277,7 +277,7 @@ def calibration_test(
     (True, ('rank_2_ks', 'classwise_ks'))
     """
     given = check_any(probabilities, labels, sample_weight, groups, strict=True)
-    scored = check_event(given, event=event or top)
+    scored = check_event(given, event=top if event is None else event)
     if event is not None:
         given = scored
     if n_resamples is None:
