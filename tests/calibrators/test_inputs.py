@@ -147,6 +147,6 @@ def test_probabilities_without_a_name_go_through_the_command_line(
     options = ["--labels", "y.npy", "--probabilities"]
     assert run("score", "p.npy", *options).exit_code == 0
     assert "from probabilities" in run("fit", "p.npy", *options, "-m", "temperature", "-o", "m.safetensors").stdout
-    assert run("apply", "m.safetensors", "p.npy", "-o", "after.npz").exit_code == 0  # the model knows what p.npy holds
+    assert run("apply", "m.safetensors", "p.npy", "--probabilities", "-o", "after.npz").exit_code == 0
     after = np.load("after.npz")["probabilities"]
     assert np.allclose(after, load("m.safetensors").predict_proba(p))
