@@ -94,7 +94,7 @@ def test_a_common_factor_per_row_changes_no_weight() -> None:
     parts, labels, rows = three_parts()
     lowered = [part - 2_000.0 for part in parts]
     found = held_out_weights("log", lowered, labels, rows, EXTRA)
-    assert found == pytest.approx(held_out_weights("log", parts, labels, rows, EXTRA), abs=1e-6)
+    assert found == pytest.approx(held_out_weights("log", parts, labels, rows, EXTRA), abs=1e-4)
 
 
 def test_a_part_that_rules_labels_out_has_no_weight() -> None:

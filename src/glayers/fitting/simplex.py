@@ -86,9 +86,9 @@ def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: F
 def _improved(weights: Floats, own: Floats, row_weights: Floats) -> Floats:
     """Take steps of the EM algorithm, which each lower the log loss: SLSQP may stop up to 0.01 above the optimum."""
     weights = 0.99 * weights + 0.01 / len(weights)  # the steps cannot raise a weight of 0
-    for _ in range(1_000):
+    for _ in range(200):
         growth = (own / np.maximum(weights @ own, 1e-300)) @ row_weights
-        if growth.max() <= 1 + 1e-6:  # the loss is at most this far above the optimum
+        if growth.max() <= 1 + 1e-5:  # the loss is at most this far above the optimum
             break
         weights = weights * growth
     return weights / weights.sum()
