@@ -200,7 +200,7 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
         raise BadPredictions(
             "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1). If rows may "
-            "have several labels, use MultiLabelCalibrator and metrics.label_scorecards, or --several-labels"
+            "have several labels, use MultiLabelCalibrator and metrics.label_scorecards"
         )
     one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":
