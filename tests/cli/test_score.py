@@ -143,6 +143,5 @@ def test_rows_prints_a_table_and_a_sentence(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "expected reduction" in done.stdout
     assert "NLL would" in done.stdout.splitlines()[-1]
-    found = json.loads(run("rows", "calibration.npz", "-m", "temperature", "--json", "--level", "0.5").stdout)
-    assert found["level"] == 0.5
+    found = json.loads(run("rows", "calibration.npz", "-m", "temperature", "--json").stdout)
     assert found["forecasts"][0]["rows"] == 2 * found["rows"]

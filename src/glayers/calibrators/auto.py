@@ -362,9 +362,10 @@ class _Task(NamedTuple):
         """Add g-layers unless there is a reason to leave them out, or they learn nothing."""
         small = len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS
         if not small and model.factor_of_pairs < _PAIRS_MATTER:
-            left_out.setdefault(
-                "g-layers", "Held-out rows show little between pairs of classes, which it would correct"
-            )
+            reason = "Held-out rows show little that pairs of classes have in common"
+            if set(model.effective) <= set(SMALL_MODEL):
+                reason = "With so many classes it needs more rows per class, or would take too long"
+            left_out.setdefault("g-layers", reason)
         if left_out:
             return
         began = time.perf_counter()

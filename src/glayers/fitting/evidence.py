@@ -284,9 +284,9 @@ class Posterior:
         """Return the standard deviation of the log-odds of each class, (n, classes)."""
         found = []
         for rows in row_blocks(len(logits), 10 * logits.shape[1]):
-            raised, _ = self.floor.split(self.prefix(logits[rows].astype(np.float64)))
+            raised, lowered = self.floor.split(self.prefix(logits[rows].astype(np.float64)))
             labels = np.zeros(len(raised), np.int64)
-            found.append(self._errors(design_of(self.basis, log_softmax(raised), labels)))
+            found.append(self._errors(design_of(self.basis, log_softmax(raised), labels, None, lowered)))
         return np.concatenate(found)
 
     def _errors(self, design: Design) -> Floats:
@@ -312,7 +312,7 @@ class FittedParts(NamedTuple):
     out_of_fold: Floats
     precisions: Mapping[str, float]  # of the prior of each part
     effective: Mapping[str, float]  # how many coefficients of each part the rows determine
-    factor_of_pairs: float  # by which held-out rows multiply the parts of pairs; 0 without such parts
+    factor_of_pairs: float  # by which held-out rows multiply the parts of pairs; 0 without such parts or folds
     n_parameters: int
     iterations: int
     converged: bool
@@ -338,7 +338,7 @@ class _FeatureRows(NamedTuple):
         floor = fit_floor(log_p, 1.0, given.weights)
         weights = row_weights(given)
         order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
-        weights = weights[order]
+        weights = weights[order] / weights[order].mean()  # a common factor changes nothing
         raised, lowered = floor.split(log_p[order])
         masks = None
         if lowered.any():
