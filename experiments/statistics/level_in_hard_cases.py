@@ -4,7 +4,8 @@ Writes results/level_in_hard_cases.csv and .md. `level_and_power.py` has the pla
 model's own probabilities. In groups, rows share one draw ("copies") or none ("independent"), or share a part of a
 Gaussian draw ("correlated"); or in a tenth of the groups the top class of no row is right ("a tenth fails"), which the
 model's probabilities take into account. Sizes are even, or fall as in Zipf's law with a quarter of the rows in the
-largest group. A finished cell is written at once and skipped in later runs. Half an hour on one thread.
+largest group. A finished cell is written at once and skipped in later runs. In the committed file, cells with groups
+were drawn with seed 1, as here, and the others earlier, with seed 0. Half an hour on one thread.
 """
 
 import argparse

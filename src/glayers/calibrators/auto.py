@@ -87,8 +87,9 @@ class AutoCalibrator(Calibrator):
     keep_accuracy : bool
         Keep the order of the classes in every row, and so accuracy and every top-k accuracy.
     prior : fitted AutoCalibrator, or a list of them, optional
-        Earlier calibrators for the same classes, such as last month's. The model is fitted once more around the
-        coefficients of each, and held-out rows decide how much that counts: an unrelated one does no harm.
+        Earlier calibrators for the same classes, such as last month's. A small model is fitted to the
+        output of each, and held-out rows decide how much that counts: an unrelated one does no harm. They must not have
+        been fitted on these rows.
     time_budget : float
         Seconds on a machine with two cores. G-layers are left out if they would take longer, as estimated from rows and
         classes, and `selection_` says so. The same rows give the same calibrator on any machine. Beyond 100,000 rows or
@@ -149,7 +150,8 @@ class AutoCalibrator(Calibrator):
         """Return an interval for each probability: what the calibration rows leave open about it.
 
         The interval surrounds `predict_proba`. Its width comes from the posterior of the model's coefficients. It does
-        not count that the model may be too simple, nor that new rows may be of another kind.
+        not count that the model may be too simple, nor that new rows may be of another kind. Rows much surer than all
+        calibration rows get intervals that are too narrow.
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ def held_out_weights(
 ) -> Floats:
     """Return the weights of least held-out loss, given log-probabilities (n, classes) of each part.
 
-    The prior of the weights counts as `extra_rows` for each part, which no other part explains. It holds for log loss.
+    The prior adds, for each part, `extra_rows` rows that only this part explains. The Brier score has no prior.
     """
     own = np.array([part[np.arange(len(labels)), labels] for part in parts])
     of_rows = row_weights / row_weights.sum()
