@@ -61,13 +61,13 @@ def enough_rows(classes: int) -> int:
 
 
 class MixturePart(NamedTuple):
-    """One part of the mixture: its map to log-probabilities and its out-of-fold predictions.
+    """One part of the mixture: its map to log-probabilities, and the probabilities of rows that it has not seen.
 
-    `share` is the uniform share that its own held-out rows ask for, and which its out-of-fold predictions have.
+    `share` is the uniform share that its own held-out rows ask for, and which these probabilities have.
     """
 
     map: Chain
-    out_of_fold: Floats
+    held_out: Floats
     share: float
     n_parameters: int
     seconds: float
@@ -210,6 +210,10 @@ class AutoCalibrator(Calibrator):
         if len(sample) < len(given):
             loss = smooth_loss(self.loss)
             losses = mean_loss(loss, Chain(()), given), mean_loss(loss, mixture.map, given)
+        held_out = None
+        if sample.logits.size <= MOST_KEPT:
+            with np.errstate(divide="ignore"):  # impossible classes
+                held_out = np.log(mixture.held_out)
         notes = [f"auto: {selection.reason}"] if list(weights) == ["uncalibrated"] else []
         return Fitted(
             mixture.map,
@@ -218,7 +222,7 @@ class AutoCalibrator(Calibrator):
             reason=selection.reason,
             iterations=model.iterations,
             n_parameters=n_learned(mixture.map),
-            out_of_fold=mixture.out_of_fold if sample.logits.size <= MOST_KEPT else None,
+            out_of_fold=held_out,
             losses=losses,
             notes=tuple(notes),
             attributes={"selection_": selection, "_posterior": model.posterior},
@@ -248,16 +252,16 @@ class AutoCalibrator(Calibrator):
         model: FittedParts,
         left_out: Mapping[str, str],
     ) -> AutoSelection:
-        before = task.losses(parts["temperature"].out_of_fold)
+        before = task.losses(parts["temperature"])
         results = []
         for name, part in parts.items():
-            losses = task.losses(part.out_of_fold)
+            losses = task.losses(part)
             gain, error = task.gain(before, losses)
             loss = weighted_mean(losses, task.given)
             weight = weights.get(name, 0.0)
             note = task.temperature.reason if name == "temperature" else ""
             results.append(PartResult(name, loss, gain, error, weight, part.n_parameters, part.seconds, note))
-        mixed = task.losses(mixture.out_of_fold)
+        mixed = task.losses(mixture)
         gain, error = task.gain(before, mixed)
         return AutoSelection(
             rows=n_rows,
@@ -337,8 +341,8 @@ class _Task(NamedTuple):
     def anchors(self) -> dict[str, MixturePart]:
         """Return no calibration and temperature scaling."""
         began = time.perf_counter()
-        raw = log_softmax(apply_map(Chain(()), self.given.logits))
-        held_out = log_softmax(raw * self.temperature.factor * self.ratios)
+        raw = with_reference_class(self.given.logits.astype(np.float64))
+        held_out = raw * (self.temperature.factor * self.ratios)
         return {
             "uncalibrated": self.part(Chain((Reference(),)), raw, 0, time.perf_counter()),
             "temperature": self.part(tempered(self.temperature.factor), held_out, 1, began),
@@ -347,16 +351,15 @@ class _Task(NamedTuple):
     def add_model(self, parts: dict[str, MixturePart]) -> FittedParts:
         """Add the model, and return its fit. Held out, it stands behind the temperature without the fold."""
         began = time.perf_counter()
-        names = full_model(len(self.given), self.given.n_classes)
+        names = full_model(np.count_nonzero(row_weights(self.given)), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
-        held_out = log_softmax(model.out_of_fold * self.ratios)
-        parts["model"] = self.part(model.map, held_out, model.n_parameters, began)
+        parts["model"] = self.part(model.map, model.out_of_fold * self.ratios, model.n_parameters, began)
         return model
 
     def around(self, earlier: Chain) -> MixturePart:
         """Fit the small model to the output of an earlier calibrator, so that its priors hold it there."""
         began = time.perf_counter()
-        moved = self.given.with_logits(np.asarray(log_softmax(apply_map(earlier, self.given.logits))))
+        moved = self.given.with_logits(apply_map(earlier, self.given.logits))
         model = fit_parts(moved, 1.0, SMALL_MODEL, self.folds, loss=self.loss)
         return self.part(earlier + model.map, model.out_of_fold, model.n_parameters, began)
 
@@ -380,27 +383,28 @@ class _Task(NamedTuple):
             settings["n_folds"] = 5 if len(self.given) < 1_000 else 3
         layers = GLayers(**settings)._fit(self.given)
         if layers.n_parameters != 1:
-            held_out = log_softmax(log_softmax(layers.out_of_fold) * self.ratios)
+            held_out = log_softmax(layers.out_of_fold) * self.ratios
             parts["g-layers"] = self.part(layers.map, held_out, n_learned(layers.map), began)
 
-    def part(self, chain: Chain, out_of_fold: Floats, size: int, began: float) -> MixturePart:
-        """Keep the order of the classes if asked for, and find the uniform share of the part alone."""
+    def part(self, chain: Chain, held_out: Floats, size: int, began: float) -> MixturePart:
+        """Keep the order of the classes if asked for, and add the uniform share to the held-out logits' softmax."""
         given = self.given
+        log_p = np.asarray(log_softmax(held_out))
         if self.keep_order:
             kept = KeepOrder.of(chain, self.temperature.factor)
             chain = Chain((kept,))
-            out_of_fold = log_softmax(in_order_of(given.logits.astype(np.float64), out_of_fold, kept.slope))
+            log_p = np.asarray(log_softmax(in_order_of(given.logits.astype(np.float64), log_p, kept.slope)))
         seconds = time.perf_counter() - began
-        possible = np.isfinite(with_reference_class(given.logits)).sum(axis=1)
-        own = out_of_fold[np.arange(len(given)), given.labels]
-        share = uniform_share(-np.log(possible) - own, row_weights(given))
-        step = Chain((UniformShare(np.asarray(share)),))
-        return MixturePart(chain, step(out_of_fold), share, size, seconds)
+        possible = np.isfinite(with_reference_class(given.logits))
+        uniform = possible / possible.sum(axis=1, keepdims=True)
+        own = np.arange(len(given)), given.labels
+        share = uniform_share(np.log(uniform[own]) - log_p[own], row_weights(given))
+        return MixturePart(chain, (1 - share) * np.exp(log_p) + share * uniform, share, size, seconds)
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %."""
         extra = dict.fromkeys(parts, _EXTRA_ROWS_OF_OTHERS) | {"temperature": _EXTRA_ROWS, "uncalibrated": 0.0}
-        held_out = [part.out_of_fold for part in parts.values()]
+        held_out = [part.held_out for part in parts.values()]
         found = held_out_weights(
             self.loss, held_out, self.given.labels, row_weights(self.given), [extra[name] for name in parts]
         )
@@ -428,39 +432,39 @@ class _Task(NamedTuple):
         return weights, best._replace(map=best.map + uniform)
 
     def mixture(self, parts: Mapping[str, MixturePart], weights: Mapping[str, float]) -> MixturePart:
-        """Return the mixture. Its out-of-fold predictions have the uniform share of its parts, its map not yet."""
+        """Return the mixture. Its held-out predictions have the uniform share of its parts, its map not yet."""
         used = [(parts[name], weight) for name, weight in weights.items()]
         share = sum(weight * part.share for part, weight in used)
         shares = np.array([weight * (1 - part.share) for part, weight in used]) / (1 - share)
         chain = used[0][0].map
         if len(used) > 1:
             chain = Chain((Stack(shares, tuple(part.map for part, _ in used)),))
-        mixed = sum(weight * np.exp(part.out_of_fold) for part, weight in used)
-        with np.errstate(divide="ignore"):  # impossible classes
-            out_of_fold = np.log(mixed)
-        return MixturePart(chain, out_of_fold, share, 0, 0.0)
+        mixed = np.asarray(sum(weight * part.held_out for part, weight in used))
+        return MixturePart(chain, mixed, share, 0, 0.0)
 
     def corrected(self, mixture: MixturePart) -> MixturePart:
         """Correct the confidence of the mixture, as its held-out predictions show it: they are less sure than fits."""
-        held_out = self.given.with_logits(mixture.out_of_fold)
-        found = fit_parts(held_out, 1.0, ("shared",), self.folds, loss=self.loss)
+        with np.errstate(divide="ignore"):  # impossible classes
+            log_p = np.log(mixture.held_out)
+        found = fit_parts(self.given.with_logits(log_p), 1.0, ("shared",), self.folds, loss=self.loss)
         chain = found.map
-        out_of_fold = found.out_of_fold
+        held_out = found.out_of_fold
         if self.keep_order:
             kept = KeepOrder.of(chain)
             chain = Chain((kept,))
-            out_of_fold = log_softmax(in_order_of(mixture.out_of_fold, out_of_fold, kept.slope))
-        return mixture._replace(map=mixture.map + chain, out_of_fold=out_of_fold)
+            held_out = np.asarray(log_softmax(in_order_of(log_p, held_out, kept.slope)))
+        return mixture._replace(map=mixture.map + chain, held_out=np.exp(held_out))
 
-    def losses(self, log_probabilities: Floats) -> Floats:
-        """Return the loss of each row; log loss needs no more than the label's own entry."""
+    def losses(self, part: MixturePart) -> Floats:
+        """Return the held-out loss of each row."""
+        own = part.held_out[np.arange(len(self.given)), self.given.labels]
         if self.loss == "log":
-            return -np.asarray(log_probabilities[np.arange(len(self.given)), self.given.labels], dtype=np.float64)
-        return smooth_loss(self.loss).rows(log_probabilities, self.given.labels)
+            return np.asarray(-np.log(own))
+        return np.vecdot(part.held_out, part.held_out) - 2 * own + 1
 
     def mean_loss(self, part: MixturePart) -> float:
         """Return the held-out loss of a part."""
-        return weighted_mean(self.losses(part.out_of_fold), self.given)
+        return weighted_mean(self.losses(part), self.given)
 
     def gain(self, before: Floats, after: Floats) -> tuple[float, float]:
         """Return the mean gain and its standard error."""

@@ -88,10 +88,10 @@ class AutoSelection:
     def reason(self) -> str:
         """What was kept and why, in a sentence."""
         loss = _LOSSES[self.loss]
-        if list(self.weights) == ["uncalibrated"]:
-            return f"no gain over no calibration in cross-validated {loss}: falls back to it"
-        if list(self.weights) == ["temperature"]:
-            return f"no gain over temperature scaling in cross-validated {loss}: falls back to it"
+        for part in self.parts:
+            if part.weight == 1 and part.loss == self.kept_loss:
+                name = {"uncalibrated": "no calibration", "temperature": "temperature scaling"}[part.name]
+                return f"no gain over {name} in cross-validated {loss}: falls back to it"
         return f"cross-validated {loss} lower than temperature scaling's by {format_gain(self.gain, self.gain_error)}"
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from glayers.activations import log_softmax, softmax
+from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Fitted
@@ -54,10 +54,9 @@ class GroupCorrection(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         folds = assign_folds(len(given), None, _FOLDS, random_state=0)
         found = fit_parts(given, 1.0, SMALL_MODEL, folds)
-        common = np.asarray(log_softmax(apply_map(Chain(()), given.logits)))
-        shares = held_out_weights(
-            "log", [common, found.out_of_fold], given.labels, row_weights(given), [_EXTRA_ROWS, 0.0]
-        )
+        common = softmax(apply_map(Chain(()), given.logits))
+        corrected = np.exp(found.out_of_fold)
+        shares = held_out_weights("log", [common, corrected], given.labels, row_weights(given), [_EXTRA_ROWS, 0.0])
         return Fitted(
             found.map,
             "correction of a group",

@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax, softmax
+from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import row_weights
 from glayers.fitting.parts import (
+    DOUBLE_ENTRIES,
     PAIRS,
     Basis,
     Curvature,
@@ -38,6 +39,7 @@ from glayers.fitting.parts import (
     corrected_map,
     curvature_of,
     design_of,
+    random_rows,
 )
 from glayers.maps import Chain, Floor, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
@@ -113,8 +115,12 @@ class PenalisedLoss(NamedTuple):
 
     def at(self, point: Floats) -> State:
         """Return the loss and the probabilities at some coefficients."""
-        losses, probabilities = self.loss.both(self.design.base + self.design.scores(point), self.design.labels)
-        return State(point, float(self.design.weights @ losses), probabilities)
+        probabilities = np.empty_like(self.design.base)
+        total = 0.0
+        for rows, block in self.design.blocks:
+            losses, probabilities[rows] = self.loss.both(block.base + block.scores(point), block.labels)
+            total += float(block.weights @ losses)
+        return State(point, total, probabilities)
 
     def minimise(
         self, state: State, curvature: Curvature, most_steps: int = 30, enough: float = 0.03
@@ -135,8 +141,9 @@ class PenalisedLoss(NamedTuple):
 
     def newton_step(self, state: State, curvature: Curvature, enough: float) -> tuple[Floats, float]:
         """Return the change of the coefficients, and twice the fall of the objective that it promises."""
-        by_score = self._weighted(self.loss.slope(state.probabilities, self.design.labels))
-        slope = self.design.slopes(by_score) + self.precisions * state.point
+        slope = self.precisions * state.point
+        for rows, block in self.design.blocks:
+            slope = slope + block.slopes(self.loss.slope(state.probabilities[rows], block.labels))
         direction = _conjugate_gradients(self._curved(state), slope, curvature.solve, enough)
         return direction, -float(slope @ direction)
 
@@ -147,14 +154,12 @@ class PenalisedLoss(NamedTuple):
         """Return the function that multiplies a direction by the curvature."""
 
         def curved(direction: Floats) -> Floats:
-            moved = self.loss.curve(state.probabilities, self.design.scores(direction))
-            return self.design.slopes(self._weighted(moved)) + self.precisions * direction
+            result = self.precisions * direction
+            for rows, block in self.design.blocks:
+                result = result + block.slopes(self.loss.curve(state.probabilities[rows], block.scores(direction)))
+            return result
 
         return curved
-
-    def _weighted(self, by_score: Array) -> Array:
-        by_score *= self.design.weights.astype(by_score.dtype)[:, None]
-        return by_score
 
     def _line_search(self, state: State, direction: Floats, promised: float) -> State | None:
         """Halve the step until the objective falls enough; None if it never does."""
@@ -319,50 +324,6 @@ class FittedParts(NamedTuple):
     posterior: Posterior
 
 
-class _FeatureRows(NamedTuple):
-    """Rows behind an inverse temperature as features, in a random `order` that leaves out rows of weight 0."""
-
-    prefix: Chain
-    floor: Floor
-    order: Ints
-    sample: slice  # of the ordered rows, every so many: they show spreads and precisions
-    design: Design
-
-    @classmethod
-    def of(
-        cls, given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str
-    ) -> "_FeatureRows":
-        """Compute features; with a `basis`, they are standardised as it says."""
-        prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-        log_p = prefix(given.logits.astype(np.float64))
-        floor = fit_floor(log_p, 1.0, given.weights)
-        weights = row_weights(given)
-        order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
-        weights = weights[order] / weights[order].mean()  # a common factor changes nothing
-        raised, lowered = floor.split(log_p[order])
-        masks = None
-        if lowered.any():
-            masks = lowered
-            raised = log_softmax(raised)
-        sample = _sample(*raised.shape)
-        if basis is None:
-            basis = basis_of(raised[sample], weights[sample], names, inputs)
-        return cls(prefix, floor, order, sample, design_of(basis, raised, given.labels[order], weights, masks))
-
-    def map_at(self, point: Floats) -> Chain:
-        """Return the map that these coefficients make."""
-        corrected = Chain((corrected_map(self.design, point),))
-        return self.prefix + Chain((replace(self.floor, branch=corrected),))
-
-    def unsorted(self, scores: Array, logits: Array, chain: Chain) -> Floats:
-        """Return log-probabilities in the order of the given rows; the map gives those of weight 0."""
-        result = np.empty((len(logits), scores.shape[1]))
-        if len(self.order) < len(logits):
-            result = np.asarray(chain(logits.astype(np.float64)))
-        result[self.order] = log_softmax(scores.astype(np.float64))
-        return result
-
-
 def fit_parts(
     given: Predictions,
     factor: float,
@@ -378,12 +339,23 @@ def fit_parts(
 
     `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
     """
-    rows = _FeatureRows.of(given, factor, names, basis, inputs)
-    design = rows.design
+    prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+    log_p = _log_probabilities(given.logits, factor)
+    floor = fit_floor(log_p, 1.0, given.weights)
+    raised, masks = floor.split(log_p)
+    if masks.any():
+        raised = log_softmax(raised)
+    else:
+        masks = None
+    weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
+    sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
+    if basis is None:
+        basis = basis_of(raised[sample], weights[sample], names, inputs)
+    design = design_of(basis, raised, given.labels, weights, masks)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     if precisions is None:
-        precisions, point = find_precisions(design.take(rows.sample))
+        precisions, point = find_precisions(design.take(sample))
         enough = 0.03
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(point)
@@ -394,16 +366,16 @@ def fit_parts(
     factor_of_pairs = 0.0
     if folds is not None:
         pairs = np.isin(design.names, PAIRS)[design.owners]
-        added, scores = held_out_scores(problem, state, curvature, folds[rows.order], pairs)
+        added, scores = held_out_scores(problem, state, curvature, folds, pairs)
         if pairs.any():
             factor_of_pairs = fit_factor(problem, added, scores)
             point = np.where(pairs, factor_of_pairs * point, point)
             scores = scores + factor_of_pairs * added
-        out_of_fold = rows.unsorted(scores, given.logits, rows.map_at(point))
+        out_of_fold = log_softmax(scores.astype(np.float64))
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
     wide = curvature_of(design, state.probabilities, _WIDER * problem.precisions)
     return FittedParts(
-        map=rows.map_at(point),
+        map=prefix + Chain((replace(floor, branch=Chain((corrected_map(design, point),))),)),
         out_of_fold=out_of_fold,
         precisions=precisions,
         effective=dict(zip(design.names, counted.tolist(), strict=True)),
@@ -411,11 +383,12 @@ def fit_parts(
         n_parameters=len(point),
         iterations=steps,
         converged=converged,
-        posterior=Posterior(rows.prefix, rows.floor, design.basis, point, wide),
+        posterior=Posterior(prefix, floor, design.basis, point, wide),
     )
 
 
-def _sample(n_rows: int, n_classes: int) -> slice:
-    """Return every so many rows, enough to show spreads and precisions."""
-    least = max(_SAMPLE_ROWS, 5 * n_classes)
-    return slice(None, None, max(1, min(n_rows * n_classes // _SAMPLE_ENTRIES, n_rows // least)))
+def _log_probabilities(logits: Array, factor: float) -> Floats:
+    """Return log-probabilities; many logits in float32 stay there, which halves the time."""
+    if logits.dtype != np.float32 or logits.size <= DOUBLE_ENTRIES:
+        logits = logits.astype(np.float64)
+    return np.asarray(log_softmax(with_reference_class(logits) * logits.dtype.type(factor)))

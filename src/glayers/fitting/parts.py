@@ -8,11 +8,12 @@ Features are centred for each class where that class is in question, so that no 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, effective_rows
+from glayers.arrays import Array, Floats, Ints, effective_rows, row_blocks
 from glayers.maps import Chain, Dense, Diagonal
 from glayers.maps.corrections import (
     DEPTH,
@@ -40,7 +41,7 @@ _LEAST_HINGE = 0.05  # added to the spread of a hinge: one that few rows reach s
 _QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class: the knots of its hinges
 _LEAST_RELEVANCE = 0.05  # of a pair of classes; from 0.001 to 0.2 the held-out loss is the same
 _CURVATURE_ROWS = 1_000  # rows that show the curvature
-_DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
+DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
 
 
 class Basis(NamedTuple):
@@ -363,6 +364,11 @@ class Design:
             start += part.owners.size
         return found
 
+    @cached_property
+    def blocks(self) -> list[tuple[slice, "Design"]]:
+        """The rows in slices that fit into the cache of a processor."""
+        return [(rows, self.take(rows)) for rows in row_blocks(*self.base.shape)]
+
     def scores(self, flat: Floats) -> Array:
         """Return what the parts add to the log-probabilities, (n, classes)."""
         result = np.zeros_like(self.base)
@@ -371,7 +377,8 @@ class Design:
         return result
 
     def slopes(self, by_score: Array) -> Floats:
-        """Return the derivative by the coefficients, given that by the scores: the transpose of `scores`."""
+        """Return the derivative by the coefficients, given that of each row by its scores."""
+        by_score *= self.weights.astype(by_score.dtype)[:, None]
         return np.concatenate([part.slopes(by_score).ravel() for part in self.parts]).astype(np.float64)
 
 
@@ -379,7 +386,7 @@ def design_of(
     basis: Basis, log_p: Floats, labels: Ints, weights: Floats | None = None, lowered: Floats | None = None
 ) -> Design:
     """Prepare rows once for any number of fits; `lowered` is added to the scores, -inf for impossible classes."""
-    dtype = np.float64 if log_p.size <= _DOUBLE_ENTRIES else np.float32
+    dtype = np.float64 if log_p.size <= DOUBLE_ENTRIES else np.float32
     parts: list[Part] = []
     if "shared" in basis.names:
         parts.append(_shared_part(basis, log_p, dtype))
@@ -441,9 +448,17 @@ class Curvature:
         return np.concatenate([np.diagonal(self.block), self.diagonal])
 
 
+def random_rows(weights: Floats, most: int) -> Any:
+    """Return at most so many rows, at random, none of weight 0: an index of arrays of rows."""
+    counted = np.flatnonzero(weights)
+    if len(counted) <= most:
+        return counted if len(counted) < len(weights) else slice(None)
+    return np.sort(np.random.default_rng(0).permutation(counted)[:most])
+
+
 def curvature_of(design: Design, probabilities: Array, precisions: Floats) -> Curvature:
     """Return the curvature at some probabilities, with the precision of each coefficient."""
-    some = slice(None, None, max(1, len(design.labels) // _CURVATURE_ROWS))
+    some = random_rows(design.weights, _CURVATURE_ROWS)
     sample = design.take(some)
     p = probabilities[some].astype(np.float64)
     weights = sample.weights * (design.weights.sum() / max(sample.weights.sum(), _ALMOST_NONE))
