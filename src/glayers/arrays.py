@@ -177,6 +177,11 @@ def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns:
         return list(pool.map(function, blocks))
 
 
+def in_row_blocks(function: Callable[..., Array], *arrays: Array) -> Array:
+    """Return a function of arrays (n, columns), computed for blocks of rows, so that what it allocates stays small."""
+    return np.concatenate(map_row_blocks(lambda rows: function(*(each[rows] for each in arrays)), *arrays[0].shape))
+
+
 def kish(total: Any, squares: Any) -> Any:
     """Return the effective number of rows with this sum of weights and of squared weights; 0 without weight.
 

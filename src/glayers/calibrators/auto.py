@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Floats, Ints
+from glayers.arrays import Array, Floats, Ints, in_row_blocks
 from glayers.calibrators.auto_selection import AutoSelection, PartResult
 from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
@@ -25,7 +25,7 @@ from glayers.calibrators.temperature import tempered
 from glayers.checks import check_switch, number_between, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.evidence import SMALL_MODEL, FittedParts, Posterior, fit_parts, full_model
+from glayers.fitting.evidence import SMALL_MODEL, FittedParts, Posterior, fit_parts, full_model, working_logits
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain, row_weights
 from glayers.fitting.simplex import held_out_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
@@ -213,7 +213,7 @@ class AutoCalibrator(Calibrator):
         held_out = None
         if sample.logits.size <= MOST_KEPT:
             with np.errstate(divide="ignore"):  # impossible classes
-                held_out = np.log(mixture.held_out)
+                held_out = np.log(mixture.held_out.astype(np.float64))
         notes = [f"auto: {selection.reason}"] if list(weights) == ["uncalibrated"] else []
         return Fitted(
             mixture.map,
@@ -341,8 +341,8 @@ class _Task(NamedTuple):
     def anchors(self) -> dict[str, MixturePart]:
         """Return no calibration and temperature scaling."""
         began = time.perf_counter()
-        raw = with_reference_class(self.given.logits.astype(np.float64))
-        held_out = raw * (self.temperature.factor * self.ratios)
+        raw = working_logits(self.given.logits)
+        held_out = raw * (self.temperature.factor * self.ratios).astype(raw.dtype)
         return {
             "uncalibrated": self.part(Chain((Reference(),)), raw, 0, time.perf_counter()),
             "temperature": self.part(tempered(self.temperature.factor), held_out, 1, began),
@@ -353,7 +353,7 @@ class _Task(NamedTuple):
         began = time.perf_counter()
         names = full_model(np.count_nonzero(row_weights(self.given)), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
-        parts["model"] = self.part(model.map, model.out_of_fold * self.ratios, model.n_parameters, began)
+        parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), model.n_parameters, began)
         return model
 
     def around(self, earlier: Chain) -> MixturePart:
@@ -383,23 +383,32 @@ class _Task(NamedTuple):
             settings["n_folds"] = 5 if len(self.given) < 1_000 else 3
         layers = GLayers(**settings)._fit(self.given)
         if layers.n_parameters != 1:
-            held_out = log_softmax(layers.out_of_fold) * self.ratios
+            held_out = self.cooled(log_softmax(layers.out_of_fold))
             parts["g-layers"] = self.part(layers.map, held_out, n_learned(layers.map), began)
 
+    def cooled(self, held_out: Floats) -> Floats:
+        """Return held-out log-probabilities as if the temperature before them had not seen the fold of the row."""
+        return held_out * self.ratios.astype(held_out.dtype)
+
     def part(self, chain: Chain, held_out: Floats, size: int, began: float) -> MixturePart:
-        """Keep the order of the classes if asked for, and add the uniform share to the held-out logits' softmax."""
+        """Keep the order of the classes if asked for, and mix softmax(held_out) with a uniform share."""
         given = self.given
-        log_p = np.asarray(log_softmax(held_out))
+        log_p = in_row_blocks(log_softmax, held_out)
         if self.keep_order:
             kept = KeepOrder.of(chain, self.temperature.factor)
             chain = Chain((kept,))
             log_p = np.asarray(log_softmax(in_order_of(given.logits.astype(np.float64), log_p, kept.slope)))
         seconds = time.perf_counter() - began
-        possible = np.isfinite(with_reference_class(given.logits))
-        uniform = possible / possible.sum(axis=1, keepdims=True)
-        own = np.arange(len(given)), given.labels
-        share = uniform_share(np.log(uniform[own]) - log_p[own], row_weights(given))
-        return MixturePart(chain, (1 - share) * np.exp(log_p) + share * uniform, share, size, seconds)
+        n_possible = np.isfinite(with_reference_class(given.logits)).sum(axis=1)
+        own = log_p[np.arange(len(given)), given.labels].astype(np.float64)
+        share = uniform_share(-np.log(n_possible) - own, row_weights(given))
+
+        def mixed(log_p: Floats, logits: Array) -> Floats:
+            possible = np.isfinite(with_reference_class(logits))
+            uniform = possible * (share / possible.sum(axis=1, keepdims=True))
+            return ((1 - share) * np.exp(log_p) + uniform).astype(log_p.dtype)
+
+        return MixturePart(chain, in_row_blocks(mixed, log_p, given.logits), share, size, seconds)
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %."""
@@ -439,13 +448,16 @@ class _Task(NamedTuple):
         chain = used[0][0].map
         if len(used) > 1:
             chain = Chain((Stack(shares, tuple(part.map for part, _ in used)),))
-        mixed = np.asarray(sum(weight * part.held_out for part, weight in used))
+        mixed = in_row_blocks(
+            lambda *each: sum(weight * p for (_, weight), p in zip(used, each, strict=True)),
+            *(part.held_out for part, _ in used),
+        )
         return MixturePart(chain, mixed, share, 0, 0.0)
 
     def corrected(self, mixture: MixturePart) -> MixturePart:
         """Correct the confidence of the mixture, as its held-out predictions show it: they are less sure than fits."""
         with np.errstate(divide="ignore"):  # impossible classes
-            log_p = np.log(mixture.held_out)
+            log_p = in_row_blocks(np.log, mixture.held_out)
         found = fit_parts(self.given.with_logits(log_p), 1.0, ("shared",), self.folds, loss=self.loss)
         chain = found.map
         held_out = found.out_of_fold
@@ -453,11 +465,11 @@ class _Task(NamedTuple):
             kept = KeepOrder.of(chain)
             chain = Chain((kept,))
             held_out = np.asarray(log_softmax(in_order_of(log_p, held_out, kept.slope)))
-        return mixture._replace(map=mixture.map + chain, held_out=np.exp(held_out))
+        return mixture._replace(map=mixture.map + chain, held_out=in_row_blocks(np.exp, held_out))
 
     def losses(self, part: MixturePart) -> Floats:
         """Return the held-out loss of each row."""
-        own = part.held_out[np.arange(len(self.given)), self.given.labels]
+        own = part.held_out[np.arange(len(self.given)), self.given.labels].astype(np.float64)
         if self.loss == "log":
             return np.asarray(-np.log(own))
         return np.vecdot(part.held_out, part.held_out) - 2 * own + 1

@@ -10,6 +10,7 @@ from glayers.fitting.folds import format_gain
 from glayers.text_tables import aligned_table, markdown_table
 
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
+_ANCHORS = {"uncalibrated": "no calibration", "temperature": "temperature scaling"}
 # What each part of the model corrects, in words.
 _CORRECTS = {
     "shared": "confidence",
@@ -89,9 +90,8 @@ class AutoSelection:
         """What was kept and why, in a sentence."""
         loss = _LOSSES[self.loss]
         for part in self.parts:
-            if part.weight == 1 and part.loss == self.kept_loss:
-                name = {"uncalibrated": "no calibration", "temperature": "temperature scaling"}[part.name]
-                return f"no gain over {name} in cross-validated {loss}: falls back to it"
+            if part.name in _ANCHORS and part.weight == 1 and part.loss == self.kept_loss:
+                return f"no gain over {_ANCHORS[part.name]} in cross-validated {loss}: falls back to it"
         return f"cross-validated {loss} lower than temperature scaling's by {format_gain(self.gain, self.gain_error)}"
 
     @property

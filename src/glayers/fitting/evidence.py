@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.activations import log_softmax, softmax, with_reference_class
-from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
+from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks, row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import row_weights
@@ -340,7 +340,8 @@ def fit_parts(
     `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
     """
     prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-    log_p = _log_probabilities(given.logits, factor)
+    logits = working_logits(given.logits)
+    log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
     floor = fit_floor(log_p, 1.0, given.weights)
     raised, masks = floor.split(log_p)
     if masks.any():
@@ -371,7 +372,7 @@ def fit_parts(
             factor_of_pairs = fit_factor(problem, added, scores)
             point = np.where(pairs, factor_of_pairs * point, point)
             scores = scores + factor_of_pairs * added
-        out_of_fold = log_softmax(scores.astype(np.float64))
+        out_of_fold = in_row_blocks(log_softmax, scores)
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
     wide = curvature_of(design, state.probabilities, _WIDER * problem.precisions)
     return FittedParts(
@@ -387,8 +388,9 @@ def fit_parts(
     )
 
 
-def _log_probabilities(logits: Array, factor: float) -> Floats:
-    """Return log-probabilities; many logits in float32 stay there, which halves the time."""
-    if logits.dtype != np.float32 or logits.size <= DOUBLE_ENTRIES:
-        logits = logits.astype(np.float64)
-    return np.asarray(log_softmax(with_reference_class(logits) * logits.dtype.type(factor)))
+def working_logits(logits: Array) -> Array:
+    """Return the logits of all classes in float64; many logits in float32 stay there, which halves the time."""
+    each = with_reference_class(logits)
+    if each.dtype == np.float32 and each.size > DOUBLE_ENTRIES:
+        return each
+    return each.astype(np.float64)

@@ -72,8 +72,8 @@ def _least_log_loss(own: Floats, of_rows: Floats) -> Floats:
         length = 1.0
         while length > 1e-6 and loss(weights + length * towards) > loss(weights):
             length /= 2
-        weights = weights + length * towards
-    return weights
+        weights = np.maximum(weights + length * towards, 1e-9)  # at 0, a row that only this part explains is lost
+    return weights / weights.sum()
 
 
 def uniform_share(log_ratios: Floats, weights: Floats) -> float:
