@@ -22,10 +22,10 @@ from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, weig
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.temperature import tempered
-from glayers.checks import check_switch, number_between, to_float, whole_number
+from glayers.checks import check_switch, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.evidence import SMALL_MODEL, FittedParts, Posterior, fit_parts, full_model, working_logits
+from glayers.fitting.evidence import SMALL_MODEL, FittedParts, fit_parts, full_model, working_logits
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain, row_weights
 from glayers.fitting.simplex import held_out_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
@@ -34,7 +34,7 @@ from glayers.maps.layouts import n_learned
 from glayers.maps.order import in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
-from glayers.serving.predictor import CHECKS, apply_map
+from glayers.serving.predictor import apply_map
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
@@ -130,7 +130,6 @@ class AutoCalibrator(Calibrator):
     _only_for_fits: ClassVar[tuple[str, ...]] = ("prior",)
 
     selection_: ClassVar[AutoSelection]
-    _posterior: ClassVar[Posterior | None] = None
 
     _: KW_ONLY
     loss: Literal["log", "brier"] = "log"
@@ -145,49 +144,6 @@ class AutoCalibrator(Calibrator):
     def mixture_weights_(self) -> dict[str, float]:
         """Weight of each part in what was kept, which sum to 1."""
         return self.selection_.weights
-
-    def predict_interval(self, logits: Any, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Return an interval for each probability: what the calibration rows leave open about it.
-
-        The interval surrounds `predict_proba`. Its width comes from the posterior of the model's coefficients. It does
-        not count that the model may be too simple, nor that new rows may be of another kind. Rows much surer than all
-        calibration rows get intervals that are too narrow.
-
-        Parameters
-        ----------
-        logits : array-like of shape (n_rows, n_logits)
-            As for `predict_proba`.
-        level : float, default 0.9
-            The probability that an interval holds the true probability.
-
-        Returns
-        -------
-        low, high : ndarray of shape (n_rows, n_classes)
-            The ends of the intervals.
-
-        Examples
-        --------
-        >>> from glayers.datasets import load_fashion_mnist
-        >>> calibration, test = load_fashion_mnist()
-        >>> auto = AutoCalibrator(time_budget=0).fit_predictions(calibration)
-        >>> low, high = auto.predict_interval(test.logits[:3])
-        >>> bool((low < auto.predict_proba(test.logits[:3])).all() and (low < high).all())
-        True
-        """
-        from scipy.special import expit, ndtri  # on first use: importing it takes longer than glayers
-
-        self._check_fitted()
-        number_between(level, "level", 0, 1)
-        if self._posterior is None:
-            raise GlayersError("a file does not keep what intervals need: fit the calibrator again")
-        p = self.predict_proba(logits)
-        values = CHECKS[self.inputs](logits).astype(np.float64)
-        if self.inputs != "logits":
-            values = self.map_.steps[0](values)
-        reach = ndtri((1 + level) / 2) * self._posterior.log_odds_errors(values)
-        with np.errstate(divide="ignore"):
-            log_odds = np.log(p) - np.log1p(-p)
-        return expit(log_odds - reach), expit(log_odds + reach)
 
     def _fit(self, given: Predictions) -> Fitted:
         task = self._task(given)
@@ -225,7 +181,8 @@ class AutoCalibrator(Calibrator):
             out_of_fold=held_out,
             losses=losses,
             notes=tuple(notes),
-            attributes={"selection_": selection, "_posterior": model.posterior},
+            attributes={"selection_": selection},
+            posterior=model.posterior,
         )
 
     def _task(self, given: Predictions) -> "_Task":

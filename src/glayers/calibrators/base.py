@@ -11,21 +11,23 @@ import copy
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from glayers.arrays import Floats, few_rows_note, row_blocks
+from glayers.activations import softmax
+from glayers.arrays import Array, Floats, few_rows_note, row_blocks
 from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, given_frequencies
-from glayers.calibrators.estimator import Estimator
+from glayers.calibrators.estimator import Estimator, drawn_seed
 from glayers.calibrators.row_summary import RowSummary, count_rows, summarise
 from glayers.checks import check_choice, check_probabilities, number_between
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
+from glayers.fitting.posterior import Posterior
 from glayers.maps import Chain, Diagonal, Reference, simplified
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
@@ -53,6 +55,7 @@ class Fitted:
     notes: tuple[str, ...] = ()
     losses: tuple[float, float] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    posterior: Posterior | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class Calibrator(Estimator, Predictor, ABC):
     _: KW_ONLY
     inputs: Literal["logits", "probabilities", "confidence"] = "logits"
 
+    posterior_: ClassVar[Posterior | None] = None
     # Settings that only a fit needs: a file keeps None in their place.
     _only_for_fits: ClassVar[tuple[str, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
@@ -205,6 +209,68 @@ class Calibrator(Estimator, Predictor, ABC):
             warnings.warn(note, GlayersWarning, stacklevel=2)
         return new
 
+    def predict_interval(self, logits: Any, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Return an interval for each probability: what the calibration rows leave open about it.
+
+        Of `auto`, vector, matrix and Dirichlet scaling, also after loading. The interval surrounds `predict_proba`. Its
+        width comes from the posterior of the coefficients. It does not count that the model may be too simple, nor that
+        new rows may be of another kind. Rows much surer than all calibration rows get intervals that are too narrow.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n_rows, n_logits)
+            As for `predict_proba`.
+        level : float, default 0.9
+            The probability that an interval holds the true probability.
+
+        Returns
+        -------
+        low, high : ndarray of shape (n_rows, n_classes)
+            The ends of the intervals.
+
+        Examples
+        --------
+        >>> from glayers import VectorScaling
+        >>> from glayers.datasets import load_fashion_mnist
+        >>> calibration, test = load_fashion_mnist()
+        >>> fitted = VectorScaling().fit_predictions(calibration)
+        >>> low, high = fitted.predict_interval(test.logits[:3])
+        >>> bool((low < fitted.predict_proba(test.logits[:3])).all() and (low < high).all())
+        True
+        """
+        from scipy.special import expit, ndtri  # on first use: importing it takes longer than glayers
+
+        number_between(level, "level", 0, 1)
+        values, posterior = self._values_and_posterior(logits)
+        p = self.predict_proba(logits)
+        reach = ndtri((1 + level) / 2) * posterior.log_odds_errors(values)
+        with np.errstate(divide="ignore"):
+            log_odds = np.log(p) - np.log1p(-p)
+        return expit(log_odds - reach), expit(log_odds + reach)
+
+    def plausible(self, logits: Any, n_draws: int, random_state: int | None = 0) -> Iterator[Floats]:
+        """Yield probabilities (n_rows, n_classes) that may be the true ones, as far as the calibration rows can tell.
+
+        Each is what `predict_proba` gives, moved by a draw of the coefficients from their posterior.
+        """
+        values, posterior = self._values_and_posterior(logits)
+        with np.errstate(divide="ignore"):  # impossible classes
+            log_p = np.log(self.predict_proba(logits))
+        for change in posterior.changes(values, n_draws, np.random.default_rng(drawn_seed(random_state))):
+            yield np.asarray(softmax(log_p + change))
+
+    def _values_and_posterior(self, logits: Any) -> tuple[Array, Posterior]:
+        """Return the checked rows as logits, and the posterior."""
+        self._check_fitted()
+        if self.posterior_ is None:
+            raise GlayersError(
+                f"{type(self).__name__} knows no posterior of its coefficients: use auto, vector, matrix or dirichlet"
+            )
+        values = CHECKS[self.inputs](logits)
+        if self.inputs != "logits":
+            values = self.map_.steps[0](values.astype(np.float64))
+        return values, self.posterior_
+
     @cached_property
     def calibration_rows_(self) -> RowSummary:
         """Counts of the calibration rows, made when they are first asked for: it takes as long as a temperature fit."""
@@ -283,6 +349,7 @@ class Calibrator(Estimator, Predictor, ABC):
         self.map_ = first + found
         self.adaptation_: Any = None  # or a ClassShift
         self.out_of_fold_: Any = fitted.out_of_fold  # or None
+        self.posterior_ = fitted.posterior
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         vars(self).pop("calibration_rows_", None)

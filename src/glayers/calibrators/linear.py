@@ -109,6 +109,7 @@ class LinearScaling(Calibrator):
             out_of_fold=held_out,
             notes=tuple(notes),
             attributes={"precisions_": dict(found.precisions), "effective_": dict(found.effective)},
+            posterior=found.posterior,
         )
 
 

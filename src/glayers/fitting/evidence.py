@@ -18,13 +18,13 @@ coefficients x coefficients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax, softmax, with_reference_class
-from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks, row_blocks
+from glayers.activations import log_softmax, with_reference_class
+from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import row_weights
@@ -34,13 +34,13 @@ from glayers.fitting.parts import (
     Basis,
     Curvature,
     Design,
-    SharedPart,
     basis_of,
     corrected_map,
     curvature_of,
     design_of,
     random_rows,
 )
+from glayers.fitting.posterior import Posterior
 from glayers.maps import Chain, Floor, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
@@ -275,41 +275,6 @@ def fit_factor(problem: PenalisedLoss, added: Array, rest: Array) -> float:
     return factor
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """What a fit knows about its coefficients: their means and covariances, and how rows become features."""
-
-    prefix: Chain
-    floor: Floor
-    basis: Basis
-    point: Floats
-    curvature: Curvature
-
-    def log_odds_errors(self, logits: Array) -> Floats:
-        """Return the standard deviation of the log-odds of each class, (n, classes)."""
-        found = []
-        for rows in row_blocks(len(logits), 10 * logits.shape[1]):
-            raised, lowered = self.floor.split(self.prefix(logits[rows].astype(np.float64)))
-            labels = np.zeros(len(raised), np.int64)
-            found.append(self._errors(design_of(self.basis, log_softmax(raised), labels, None, lowered)))
-        return np.concatenate(found)
-
-    def _errors(self, design: Design) -> Floats:
-        """The log-odds of class c move by the change of its score less the mean change of the others."""
-        p = np.asarray(softmax((design.base + design.scores(self.point)).astype(np.float64)))
-        others = np.maximum(1 - p, 1e-9)
-        variances = np.zeros_like(p)
-        of_shared = np.zeros_like(p)
-        for part, spread in zip(design.parts, design.split(self.curvature.variances()), strict=True):
-            if isinstance(part, SharedPart):
-                of_shared = part.variances(p, self.curvature.block)
-            else:
-                variances += part.variances(spread)
-        weighted = p**2 * variances
-        of_others = weighted.sum(axis=1, keepdims=True) - weighted
-        return np.sqrt(variances + (of_others + of_shared) / others**2)
-
-
 class FittedParts(NamedTuple):
     """A fitted model: its map from logits to log-probabilities, its out-of-fold predictions, and what the fit found."""
 
@@ -339,20 +304,7 @@ def fit_parts(
 
     `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
     """
-    prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-    logits = working_logits(given.logits)
-    log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
-    floor = fit_floor(log_p, 1.0, given.weights)
-    raised, masks = floor.split(log_p)
-    if masks.any():
-        raised = log_softmax(raised)
-    else:
-        masks = None
-    weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
-    sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
-    if basis is None:
-        basis = basis_of(raised[sample], weights[sample], names, inputs)
-    design = design_of(basis, raised, given.labels, weights, masks)
+    floor, design, sample = _prepared(given, factor, names, basis, inputs)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     if precisions is None:
@@ -373,10 +325,11 @@ def fit_parts(
             point = np.where(pairs, factor_of_pairs * point, point)
             scores = scores + factor_of_pairs * added
         out_of_fold = in_row_blocks(log_softmax, scores)
+    corrected = Chain((corrected_map(design, point),))
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
     wide = curvature_of(design, state.probabilities, _WIDER * problem.precisions)
     return FittedParts(
-        map=prefix + Chain((replace(floor, branch=Chain((corrected_map(design, point),))),)),
+        map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branch=corrected))),
         out_of_fold=out_of_fold,
         precisions=precisions,
         effective=dict(zip(design.names, counted.tolist(), strict=True)),
@@ -384,8 +337,27 @@ def fit_parts(
         n_parameters=len(point),
         iterations=steps,
         converged=converged,
-        posterior=Posterior(prefix, floor, design.basis, point, wide),
+        posterior=Posterior(factor, floor, design.basis, point, wide),
     )
+
+
+def _prepared(
+    given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str
+) -> tuple[Floor, Design, Any]:
+    """Return the floor, all rows as features, and which of them show spreads and precisions."""
+    logits = working_logits(given.logits)
+    log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
+    floor = fit_floor(log_p, 1.0, given.weights)
+    raised, masks = floor.split(log_p)
+    if masks.any():
+        raised = log_softmax(raised)
+    else:
+        masks = None
+    weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
+    sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
+    if basis is None:
+        basis = basis_of(raised[sample], weights[sample], names, inputs)
+    return floor, design_of(basis, raised, given.labels, weights, masks), sample
 
 
 def working_logits(logits: Array) -> Array:

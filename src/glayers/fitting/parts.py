@@ -35,6 +35,7 @@ from glayers.maps.corrections import (
 )
 
 PAIRS = ("matrix", "confusion", "hinges")  # parts with one coefficient per pair of classes
+PARTS = ("shared", "context", "scale", "shift", *PAIRS)
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
 _LEAST_HINGE = 0.05  # added to the spread of a hinge: one that few rows reach stays small
@@ -442,6 +443,12 @@ class Curvature:
         """Return the inverse curvature times a vector."""
         n_shared = len(self.block)
         return np.concatenate([self.block @ flat[:n_shared], self.diagonal * flat[n_shared:]])
+
+    def draw(self, rng: np.random.Generator) -> Floats:
+        """Return a draw from the posterior around zero."""
+        normal = rng.standard_normal(len(self.block) + len(self.diagonal))
+        of_block = np.linalg.cholesky(self.block) @ normal[: len(self.block)]
+        return np.concatenate([of_block, np.sqrt(self.diagonal) * normal[len(self.block) :]])
 
     def variances(self) -> Floats:
         """Return the posterior variance of each coefficient."""
