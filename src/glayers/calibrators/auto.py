@@ -308,7 +308,7 @@ class _Task(NamedTuple):
     def add_model(self, parts: dict[str, MixturePart]) -> FittedParts:
         """Add the model, and return its fit. Held out, it stands behind the temperature without the fold."""
         began = time.perf_counter()
-        names = full_model(np.count_nonzero(row_weights(self.given)), self.given.n_classes)
+        names = full_model(int(np.count_nonzero(row_weights(self.given))), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
         parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), model.n_parameters, began)
         return model

@@ -105,7 +105,6 @@ class Calibrator(Estimator, Predictor, ABC):
     _: KW_ONLY
     inputs: Literal["logits", "probabilities", "confidence"] = "logits"
 
-    posterior_: ClassVar[Posterior | None] = None
     # Settings that only a fit needs: a file keeps None in their place.
     _only_for_fits: ClassVar[tuple[str, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
@@ -349,7 +348,7 @@ class Calibrator(Estimator, Predictor, ABC):
         self.map_ = first + found
         self.adaptation_: Any = None  # or a ClassShift
         self.out_of_fold_: Any = fitted.out_of_fold  # or None
-        self.posterior_ = fitted.posterior
+        self.posterior_: Any = fitted.posterior  # or None
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         vars(self).pop("calibration_rows_", None)

@@ -5,6 +5,7 @@ A file keeps it, so that a loaded calibrator still has intervals.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, in_row_blocks
 from glayers.fitting.parts import PARTS, Basis, Curvature, Design, SharedPart, design_of, plain_basis
 from glayers.maps import Chain, Floor
+
+_KEPT = ("own", "context", "knots", "spread", "means")  # of the basis, in files
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class Posterior:
 
     def arrays(self) -> dict[str, Floats]:
         """Return what a file keeps."""
-        basis = {name: getattr(self.basis, name) for name in ("own", "context", "knots", "spread", "means")}
+        basis = {name: getattr(self.basis, name) for name in _KEPT}
         return basis | {
             "parts": np.array([name in self.basis.names for name in PARTS], np.float64),
             "scales": np.array([self.factor, self.floor.depth, self.floor.reach, self.basis.inputs == "centred"]),
@@ -74,6 +77,7 @@ class Posterior:
         names = [name for name, used in zip(PARTS, arrays["parts"], strict=True) if used]
         factor, depth, reach, centred = arrays["scales"]
         basis = plain_basis(arrays["own"].shape[1], names, "centred" if centred else "log")
-        basis = basis._replace(**{name: arrays[name] for name in ("own", "context", "knots", "spread", "means")})
+        kept: dict[str, Any] = {name: arrays[name] for name in _KEPT}
+        basis = basis._replace(**kept)
         floor = Floor(np.asarray(depth), np.asarray(reach), Chain(()))
         return cls(float(factor), floor, basis, arrays["point"], Curvature(arrays["block"], arrays["diagonal"]))
