@@ -228,17 +228,6 @@ def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
     return np.array(numbers)
 
 
-def check_extras(n_rows: int, n_columns: int, weights: object, groups: object, counts: object) -> dict[str, Any]:
-    """Return what rows may have besides scores and answers: weights or counts, and groups."""
-    if weights is not None and counts is not None:
-        raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
-    return {
-        "weights": None if weights is None else check_weights(weights, n_rows),
-        "groups": None if groups is None else check_groups(groups, n_rows),
-        "counts": None if counts is None else check_counts(counts, n_rows, n_columns),
-    }
-
-
 def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     """Return row weights as float64: finite, not negative, with a positive finite sum."""
     weights = one_per_row(to_floats(values, name).astype(np.float64), n_rows, name)

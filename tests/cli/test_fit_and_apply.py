@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 import glayers
 from glayers import TemperatureScaling, read_predictions
-from glayers.predictions.formats import WRITERS
+from glayers.predictions.source import FORMATS
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 
@@ -151,7 +151,7 @@ def test_other_columns_are_kept_and_the_prediction_is_added(folder: Path, read: 
     assert list(cells_of(f"twice{written}")) == list(found)
 
 
-@pytest.mark.parametrize("ending", [ending for ending in WRITERS if ending != ".npy"])
+@pytest.mark.parametrize("ending", [ending for ending in FORMATS if ending != ".npy"])
 def test_a_log_with_nested_values_can_be_written_in_every_format(folder: Path, ending: str) -> None:
     logits, labels = overconfident(30, 3)
     with Path("log.jsonl").open("w") as stream:

@@ -100,9 +100,9 @@ def estimate(
 
     conditions = [Condition.of(text) for text in fail_if or ()]
     calibrator = arg.calibrator_of_classes(model)
-    rows = arg.read_rows(file, reading, needs_labels=False).rows
-    if rows.weights is not None or rows.counts is not None:
-        raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
+    rows = arg.read_rows(file, reading, needs_labels=False)
+    if rows.weights is not None:
+        raise BadPredictions("estimate takes rows of equal weight; remove the weights from the file")
     values = arg.inputs_of(calibrator, rows)
     found = find(calibrator, values, groups=rows.groups, level=level, random_state=seed)
     _finish(found, as_json, prometheus, "estimate")
@@ -157,7 +157,7 @@ def card(
     from glayers.report.card import model_card
 
     calibrator = arg.calibrator_of_classes(model)
-    rows: Any = arg.read_rows(test, reading).rows
+    rows: Any = arg.read_rows(test, reading)
     show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
@@ -165,7 +165,7 @@ def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read labelled rows, and calibrate them if there is a model."""
     from glayers.calibrators import load
 
-    rows = arg.read_rows(file, reading).rows
+    rows = arg.read_rows(file, reading)
     return rows if model is None else load(model).apply(rows)
 
 

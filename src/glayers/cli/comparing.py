@@ -107,9 +107,9 @@ def demo(
 def _compared(calibration: Path, test: Path, methods: str | None, seed: int, quiet: bool) -> tuple["Comparison", Rows]:
     """Read two files, and compare methods; return also the rows that they were fitted on."""
     names = arg.method_names(methods)
-    learned = arg.read_sample(calibration, Reading(), seed, quiet)
-    tested = arg.read_sample(test, Reading(), seed, quiet)
-    return _fitted(learned.rows, tested.rows, names, learned.inputs, seed, quiet), learned.rows
+    learned, inputs = arg.read_sample(calibration, Reading(), seed, quiet)
+    tested, _ = arg.read_sample(test, Reading(), seed, quiet)
+    return _fitted(learned, tested, names, inputs, seed, quiet), learned
 
 
 def _fitted(
@@ -213,7 +213,7 @@ def _rows(files: list[Path], models: list[Path], reading: Reading) -> list[Rows]
     """Read the same rows from every file, and calibrate the first by every model."""
     from glayers.calibrators import load
 
-    rows = [arg.read_rows(file, reading).rows for file in files]
+    rows = [arg.read_rows(file, reading) for file in files]
     first = rows[0]
     for file, other in zip(files, rows, strict=True):
         same = len(first) == len(other)  # whether an answer was correct may differ between methods

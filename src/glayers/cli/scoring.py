@@ -21,7 +21,7 @@ from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
-from glayers.predictions.source import Chunk, Source
+from glayers.predictions.source import CHUNK_ENTRIES, Source
 from glayers.report.words import confidence_sentence, ks_sentence
 from glayers.text_tables import terminal_table
 
@@ -33,6 +33,7 @@ _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
 _MODEL = "A file from `glayers fit`: score before and after it."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
 _SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
+_TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
@@ -101,32 +102,28 @@ class _Scores:
 
     def add(self, source: Source, contents: Contents | None, calibrator: "Calibrator | None") -> None:
         """Score and test the rows of one file, which has been read, or of many files."""
-        versions = _versions(calibrator)
-        sums: Any = None
-        if contents is not None:
-            chunk = source.checked(contents)
-        else:
-            chunk, sums = self._collect(source, versions)
-        if chunk.labelled:
-            for name, applied in versions.items():
-                rows = chunk.rows if applied is None else applied.apply(chunk.rows)
-                if sums is None:
-                    self._test(name, rows, scorecard(rows, event=self.event))
-                else:
-                    self._test(name, rows, sums[name].result())
+        versions: dict[str, Any] = {_AS_THEY_ARE: None}
         if calibrator is not None:
-            self._test_shift(chunk, calibrator)
-
-    def _collect(self, source: Source, versions: dict[str, Any]) -> tuple[Chunk, dict[str, StreamingScorecard]]:
-        """Read all rows in one pass; tests and intervals, which need rows in memory, see a random subset."""
-        from glayers.many_rows import collect, rows_to_test
-
-        kind, sample, sums = collect(source, versions, rows_to_test, self.event, **self.drawn)
-        rows = sample.result()
-        if len(rows) < sample.n_seen:
-            self.numbers["tested_rows"] = len(rows)
-            self.sentences.append(f"Tests and intervals of {len(rows):,} rows, drawn at random from {sample.n_seen:,}:")
-        return Chunk(rows, kind["inputs"], kind["labels"]), sums
+            versions = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
+        sums: dict[str, StreamingScorecard] = {}
+        if contents is not None:
+            rows = source.checked(contents)
+            labelled = contents.labelled
+        else:
+            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, **self.drawn)
+            rows = sample.result()
+            labelled = kind["labels"]
+            if len(rows) < sample.n_seen:
+                self.numbers["tested_rows"] = len(rows)
+                drawn = f"{len(rows):,} rows, drawn at random from {sample.n_seen:,}"
+                self.sentences.append(f"Tests and intervals of {drawn}:")
+        if labelled:
+            for name, applied in versions.items():
+                after = rows if applied is None else applied.apply(rows)
+                card = sums[name].result() if sums else scorecard(after, event=self.event)
+                self._test(name, after, card)
+        if calibrator is not None:
+            self._test_shift(rows, calibrator, labelled)
 
     def _test(self, name: str, rows: Rows, card: Scorecard) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
@@ -144,15 +141,15 @@ class _Scores:
             self.intervals[name] = found
             self.numbers[name]["intervals"] = found.to_dict()
 
-    def _test_shift(self, chunk: Chunk, calibrator: "Calibrator") -> None:
+    def _test_shift(self, rows: Rows, calibrator: "Calibrator", labelled: bool) -> None:
         """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
         from glayers.shift import shift_test
 
-        if chunk.labelled:
-            self.shift = shift_test(calibrator, chunk.rows, level=self.level)
+        if labelled:
+            self.shift = shift_test(calibrator, rows, level=self.level)
         else:
-            values = arg.inputs_of(calibrator, chunk.rows)
-            self.shift = shift_test(calibrator, values, groups=chunk.rows.groups, level=self.level)
+            values = arg.inputs_of(calibrator, rows)
+            self.shift = shift_test(calibrator, values, groups=rows.groups, level=self.level)
         self.sentences.append(str(self.shift))
         self.numbers["shift"] = self.shift.to_dict()
 
@@ -260,11 +257,9 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     return LabelScorecards(cards)
 
 
-def _versions(calibrator: "Calibrator | None") -> dict[str, "Calibrator | None"]:
-    """Return what to apply before rows are scored, by name."""
-    if calibrator is None:
-        return {_AS_THEY_ARE: None}
-    return {_UNCALIBRATED: None, _CALIBRATED: calibrator}
+def _rows_to_test(n_classes: int) -> int:
+    """Return how many rows, which have to fit into memory, tests of calibration see."""
+    return min(_TESTED_ROWS, CHUNK_ENTRIES // n_classes)
 
 
 def _prefix(name: str) -> str:
@@ -305,8 +300,8 @@ def rows(
     from glayers.learning_curve import rows_needed
 
     calibrator = arg.method_with_settings(method, settings, seed, progress=False)
-    sample = arg.read_sample(calibration, reading, seed, quiet)
-    calibrator.set_params(inputs=sample.inputs)
+    sample, inputs = arg.read_sample(calibration, reading, seed, quiet)
+    calibrator.set_params(inputs=inputs)
     options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
-    forecast = rows_needed(sample.rows, calibrator=calibrator, **options)
+    forecast = rows_needed(sample, calibrator=calibrator, **options)
     show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")

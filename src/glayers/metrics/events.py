@@ -417,7 +417,7 @@ def check_any(
         for name, value in {"labels": labels, "sample_weight": sample_weight, "groups": groups}.items():
             if value is not None:
                 raise BadPredictions(f"{name} come with the {type(given).__name__}; leave {name} out here")
-        return _of_record(given.repeated())
+        return _of_record(given)
     probabilities = to_floats(given, "probabilities")
     if probabilities.ndim != 2 or probabilities.shape[1] < 2 or len(probabilities) == 0:
         raise BadPredictions(

@@ -23,7 +23,6 @@ from glayers.predictions.array_files import TEXT_FACTOR
 from glayers.predictions.contents import (
     KEYS,
     SCORES,
-    Chunks,
     Contents,
     Reading,
     as_text,
@@ -123,7 +122,7 @@ def _number(cell: str, words: Mapping[str, float]) -> float:
         return np.nan
 
 
-def read_csv(path: Path, reading: Reading) -> Chunks:
+def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a comma- or tab-separated file."""
     if reading.entries is None:
         check_size(TEXT_FACTOR * path.stat().st_size)
@@ -158,7 +157,7 @@ def _numbered_rows(reader: Any, n_cells: int) -> Iterator[tuple[int, list[str]]]
             yield reader.line_num, row
 
 
-def read_parquet(path: Path, reading: Reading) -> Chunks:
+def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a Parquet file, loading only the columns that have a meaning here, or all of them.
 
     One thread reads: the columns are so short that several threads take more time.
