@@ -16,8 +16,8 @@ import pytest
 from pyarrow import parquet
 
 from glayers import Predictions, TemperatureScaling, metrics, read_predictions
-from glayers.errors import BadFile
 from glayers.cli import scoring
+from glayers.errors import BadFile
 from glayers.predictions import source
 from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.source import Source, files_of, to_bytes

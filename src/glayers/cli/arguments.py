@@ -13,6 +13,7 @@ import typer
 from glayers.arrays import Array
 from glayers.cli.runtime import flag, show_note
 from glayers.errors import BadFile, listed
+from glayers.files import EXISTS
 from glayers.metrics import Event, StreamingScorecard, label, one_of, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
@@ -261,7 +262,7 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
     elif path.exists() and not path.is_file():
         problem = "is a directory or another special file; choose another name"
     elif os.path.lexists(path) and not force:
-        problem = "already exists; use --force to replace it, or choose another name"
+        problem = EXISTS
     elif not folder.is_dir():
         problem = f"the folder {folder} does not exist; create it first"
     elif not os.access(folder, os.W_OK):

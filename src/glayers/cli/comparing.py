@@ -193,8 +193,7 @@ def plot(
 
         figure = plots.figure(kind, methods, event=arg.event_of(event or "top"), width=width, random_state=seed)
         image = _image(figure, ending)
-    arg.check_output(output, force, *files, *models, reading.labels)
-    write_whole(output, image)
+    write_whole(output, image, force=force)
     if not quiet:
         show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {figure_kind.title}. {figure_kind.caption}")
 

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,8 +138,7 @@ def apply(
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(FORMATS)}")
     if not source.is_small and ending in FORMATS:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
-    check = partial(arg.check_output, output, force and source.is_small, model, *files, reading.labels)
-    check()
+    arg.check_output(output, force and source.is_small, model, *files, reading.labels)
     contents = source.contents()
     if contents is None:
         n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
@@ -151,9 +149,7 @@ def apply(
         else:
             found = calibrated(calibrator, contents, source.checked(contents), logits)
         n_rows = len(found)
-        data = to_bytes(found, ending)
-        check()
-        write_whole(output, data)
+        write_whole(output, to_bytes(found, ending), force=force)
     if not quiet:
         name = files[0].name if source.is_small else plural(len(source.files), "file")
         show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
@@ -228,7 +224,7 @@ def _unfinished_folder(output: Path) -> Iterator[Path]:
         yield folder
         folder.rename(output)
     except OSError as error:
-        raise BadFile(f"{output}: cannot be written ({error.strerror}); check the folder above it") from error
+        raise BadFile(f"{output}: cannot be written ({error.strerror or error}); check the folder above it") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile, listed
-from glayers.files import check_size
+from glayers.files import DAMAGED, check_size
 from glayers.predictions.array_files import TEXT_FACTOR
 from glayers.predictions.contents import (
     KEYS,
@@ -169,13 +169,13 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
     schema = metadata.schema.to_arrow_schema()
     columns = _Columns(schema.names)
     others = columns.others if reading.others else []
-    wanted = columns.known + others
-    text = [name for name in columns.known if _is_text(schema.field(name))]
-    _check_memory(metadata, wanted, reading)
-    first_row = 0
     # Text is read as numbers and a list of different names, so that a long name is in memory once.
-    with parquet.ParquetFile(path, read_dictionary=text, metadata=metadata) as file:
-        for table in _tables(file, wanted, reading):
+    text = [name for name in columns.known if _is_text(schema.field(name))]
+    options = {"read_dictionary": text, "metadata": metadata, "page_checksum_verification": True}
+    first_row = 0
+    with parquet.ParquetFile(path, **options) as file:
+        _check_memory(file, columns.known + others, reading)
+        for table in _tables(file, columns.known + others, reading):
             yield columns.contents(
                 lambda name: _array(table[name], name, first_row),  # noqa: B023  # used before the next table
                 lambda row: f"row {first_row + row}",  # noqa: B023
@@ -204,15 +204,22 @@ def _is_text(field: Any) -> bool:
     return False
 
 
-def _check_memory(metadata: Any, wanted: list[str], reading: Reading) -> None:
+def _check_memory(file: Any, wanted: list[str], reading: Reading) -> None:
     """Count the memory that columns will take, before anything is unpacked: a few bytes may stand for many rows."""
-    n_bytes = 2 * 8 * metadata.num_rows * len(wanted)  # the columns, and the array made of them
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+    n_rows = 0
+    n_bytes = 2 * 8 * file.metadata.num_rows * len(wanted)  # the columns, and the array made of them
+    leaves = map(file.schema.column, range(len(file.schema)))
+    text = [number for number, leaf in enumerate(leaves) if leaf.name in wanted and leaf.physical_type == "BYTE_ARRAY"]
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
         n_bytes += group.total_byte_size
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema
-            if name in wanted and "DELTA_BYTE_ARRAY" in column.encodings:  # each name may repeat the one before it
-                raise BadFile(f"column {name[:80]!r} has the encoding DELTA_BYTE_ARRAY; write it with the default")
+        n_rows += group.num_rows
+        if text:  # damaged: an error when a row is read, but `group.column` would end the program
+            next(file.iter_batches(1, [number], wanted, use_threads=False), None)
+        if any("DELTA_BYTE_ARRAY" in group.column(leaf).encodings for leaf in text):  # each may repeat the one before
+            raise BadFile("has text with the encoding DELTA_BYTE_ARRAY; write it with the default")
+    if n_rows != file.metadata.num_rows:
+        raise BadFile(f"has {n_rows} or {file.metadata.num_rows} rows; {DAMAGED}")
     if reading.entries is None:
         check_size(n_bytes)
 
@@ -293,7 +300,7 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
     Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
     """
     pyarrow = needs_pyarrow()
-    options = {"compression": "none", "write_statistics": False, "store_schema": False}
+    options = {"compression": "none", "write_statistics": False, "store_schema": False, "write_page_checksum": True}
     n_rows = 0
     with ExitStack() as opened:
         writer: Any = None
