@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import show, show_record
+from glayers.cli.runtime import run_facts, show, show_record
 from glayers.cli.scoring import Condition
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, open_regular, write_whole
@@ -105,9 +105,11 @@ def estimate(
         raise BadPredictions("estimate takes rows of equal weight; remove the weights from the file")
     values = arg.inputs_of(calibrator, rows)
     found = find(calibrator, values, groups=rows.groups, level=level, random_state=seed)
-    _finish(found, as_json, prometheus, "estimate")
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
-    arg.end_with(failure for condition in conditions for failure in condition.failures(scores))
+    failed = [failure for condition in conditions for failure in condition.failures(scores)]
+    facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
+    _finish(found, as_json, prometheus, "estimate", **facts, **run_facts(file=file, model=model))
+    arg.end_with(failed)
 
 
 def watch(
@@ -190,9 +192,9 @@ def _share(text: str) -> float:
     return share
 
 
-def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
-    """Print a result, and write it for Prometheus if asked to."""
-    show_record(found, as_json)
+def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "", **facts: Any) -> None:
+    """Print a result, as JSON with facts about the run, and write it for Prometheus if asked to."""
+    show_record(found, as_json, **facts)
     if prometheus is not None:
         arg.check_output(prometheus, force=True)
         write_whole(prometheus, prometheus_text(found.to_dict(), what).encode())

@@ -14,7 +14,7 @@ import typer
 
 from glayers.checks import check_label_matrix
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, show_json, show_record, title
+from glayers.cli.runtime import flag, run_facts, show, show_json, show_record, title
 from glayers.errors import BadPredictions, listed
 from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
@@ -216,11 +216,14 @@ def score(
     n_resamples = resamples if intervals else 0
     scores = _Scores(arg.event_of(event), level, n_resamples, seed, arg.progress_of(quiet))
     scores.add(source, contents, calibrator)
+    failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
     if as_json:
-        show_json(scores.numbers)
+        verdicts = [test.verdict for test in scores.tests.values()]
+        facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
+        show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
         _show(name, scores, every)
-    arg.end_with(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
+    arg.end_with(failed)
 
 
 def _show(name: str, scores: _Scores, every: bool) -> None:
