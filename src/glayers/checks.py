@@ -298,23 +298,6 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     return number
 
 
-def class_numbers(values: Iterable[SupportsIndex], name: str, n_classes: int) -> list[int]:
-    """Return a set of classes in ascending order, each once.
-
-    >>> class_numbers([2, 0, 2], "subset", n_classes=3)
-    [0, 2]
-    """
-    try:
-        numbers = sorted({int(operator.index(value)) for value in values})
-    except TypeError:
-        numbers = []
-    if not numbers or numbers[0] < 0 or numbers[-1] >= n_classes:
-        raise BadPredictions(
-            f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]; got {shown(values)}"
-        )
-    return numbers
-
-
 def check_choice(choice: object, known: Iterable[str], name: str) -> None:
     """Refuse a setting that is not one of the known words."""
     words = tuple(known)

@@ -17,6 +17,7 @@ from glayers.cli import models
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
 from glayers.predictions.source import to_bytes
+from glayers.predictions.tables import write_parquet
 from tests.cli.running import complaint, leftovers, run
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="forks processes, and limits them")
@@ -115,12 +116,11 @@ def test_without_links_a_file_system_still_takes_files(folder: Path, monkeypatch
 def test_of_two_writers_of_a_directory_the_second_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("many").mkdir()
     shutil.copy("test.npz", "many/0.npz")
-    write = models.write_parquet
 
     def meanwhile(*arguments: Any) -> int:
         Path("out").mkdir()
         Path("out/part-00000.parquet").write_text("precious")
-        return write(*arguments)
+        return write_parquet(*arguments)
 
     monkeypatch.setattr(models, "write_parquet", meanwhile)
     assert "out: cannot be written" in complaint(run("apply", "model.safetensors", "many", "--quiet", "-o", "out"))
@@ -142,7 +142,7 @@ def test_damaged_bytes_are_found_by_checksums(ending: str, tmp_path: Path) -> No
     assert found.count("refused") > 100
     whole = [rows for rows in found if rows != "refused"]
     assert all(
-        np.array_equal(rows.logits, made.logits) for rows in whole
+        np.array_equal(rows.logits, made.scores) for rows in whole
     )  # names, as that of the groups, and times in headers have no checksum
 
 

@@ -8,7 +8,7 @@ import typer
 
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import run_facts, show, show_record
-from glayers.cli.scoring import Condition
+from glayers.cli.scoring import condition_of, failures_of
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, open_regular, write_whole
 from glayers.predictions.contents import Reading
@@ -98,7 +98,7 @@ def estimate(
     """
     from glayers.decisions.estimate import estimate as find
 
-    conditions = [Condition.of(text) for text in fail_if or ()]
+    conditions = [condition_of(text) for text in fail_if or ()]
     calibrator = arg.calibrator_of_classes(model)
     rows = arg.read_rows(file, reading, needs_labels=False)
     if rows.weights is not None:
@@ -106,7 +106,7 @@ def estimate(
     values = arg.inputs_of(calibrator, rows)
     found = find(calibrator, values, groups=rows.groups, level=level, random_state=seed)
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
-    failed = [failure for condition in conditions for failure in condition.failures(scores)]
+    failed = failures_of(conditions, scores)
     facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
     _finish(found, as_json, prometheus, "estimate", **facts, **run_facts(file=file, model=model))
     arg.end_with(failed)

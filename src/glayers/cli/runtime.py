@@ -28,8 +28,6 @@ from glayers import __version__
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.text_tables import json_ready
 
-_NO_EDGE = 10_000  # characters: wider than any table
-
 
 def flag(*names: str, text: str, **more: Any) -> Any:
     """Return an option without a value."""
@@ -141,8 +139,8 @@ def show(*lines: RenderableType) -> None:
 
     A terminal breaks sentences between words; a program reads each on one line.
     """
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_EDGE
-    console = _Screen(highlight=False, width=width)
+    has_edge = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = _Screen(highlight=False, width=None if has_edge else 10_000)  # wider than any table
     for line in lines:
         if isinstance(line, str):
             console.print(one_line(line), markup=False, soft_wrap=not console.is_terminal)

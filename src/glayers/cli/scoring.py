@@ -6,9 +6,9 @@ A condition that holds, and a question that the rows cannot answer, end the prog
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,46 +43,42 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 _CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?\s*%?)\s*")
 
 
-class Condition(NamedTuple):
-    """A metric, a sign and a number, such as ks > 0.02."""
+def condition_of(text: str) -> tuple[str, str, float]:
+    """Return the metric, the sign and the number that an option states; refuse a limit that no score can pass.
 
-    metric: str
-    sign: str
-    limit: float
+    >>> condition_of("KS > 2 %")
+    ('ks', '>', 0.02)
+    """
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(
+            f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
+        )
+    name, sign, number = found.groups()
+    limit = arg.number_of(number)
+    metric = METRICS[arg.known_name(name.lower(), METRICS, "metric")]
+    never = {">": metric.highest, "<": metric.lowest}.get(sign)
+    if not metric.lowest <= limit <= metric.highest or limit == never:
+        hint = ""
+        if metric.unit == "percent" and 1 <= limit <= 100:  # most often a percent sign is missing
+            hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
+        raise typer.BadParameter(
+            f"{metric.name} is always between {metric.lowest:g} and {metric.highest:g}, so it cannot be compared "
+            f"with {limit:g}{hint}"
+        )
+    return metric.name, sign, limit
 
-    @classmethod
-    def of(cls, text: str) -> "Condition":
-        """Return the condition that an option states; refuse a limit that no score can pass.
 
-        >>> Condition.of("KS > 2 %")
-        Condition(metric='ks', sign='>', limit=0.02)
-        """
-        found = _CONDITION.fullmatch(text)
-        if found is None:
-            raise typer.BadParameter(
-                f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
-            )
-        name, sign, number = found.groups()
-        limit = arg.number_of(number)
-        metric = METRICS[arg.known_name(name.lower(), METRICS, "metric")]
-        never = {">": metric.highest, "<": metric.lowest}.get(sign)
-        if not metric.lowest <= limit <= metric.highest or limit == never:
-            hint = ""
-            if metric.unit == "percent" and 1 <= limit <= 100:  # most often a percent sign is missing
-                hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
-            raise typer.BadParameter(
-                f"{metric.name} is always between {metric.lowest:g} and {metric.highest:g}, so it cannot be compared "
-                f"with {limit:g}{hint}"
-            )
-        return cls(metric.name, sign, limit)
-
-    def failures(self, scores: Mapping[str, float]) -> Iterator[str]:
-        """Yield what is wrong, if anything is. A score that is not a number is wrong too."""
-        if self.metric not in scores:
-            raise BadPredictions(f"these rows have no {self.metric}; they have {listed(scores)}")
-        value = scores[self.metric]
-        if math.isnan(value) or _SIGNS[self.sign](value, self.limit):
-            yield f"{self.metric} = {value:.4g} {self.sign} {self.limit:g}"
+def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[str, float]) -> list[str]:
+    """Return what is wrong, if anything is. A score that is not a number is wrong too."""
+    failures = []
+    for metric, sign, limit in conditions:
+        if metric not in scores:
+            raise BadPredictions(f"these rows have no {metric}; they have {listed(scores)}")
+        value = scores[metric]
+        if math.isnan(value) or _SIGNS[sign](value, limit):
+            failures.append(f"{metric} = {value:.4g} {sign} {limit:g}")
+    return failures
 
 
 class _Scores:
@@ -153,13 +149,13 @@ class _Scores:
         self.sentences.append(str(self.shift))
         self.numbers["shift"] = self.shift.to_dict()
 
-    def failures(self, conditions: list[Condition], miscalibrated: bool, shifted: bool) -> Iterator[str]:
+    def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
         for name, card in self.cards.items():
             if name == _UNCALIBRATED:
                 continue
-            for condition in conditions:
-                yield from (_prefix(name) + failure for failure in condition.failures(card))
+            for failure in failures_of(conditions, card):
+                yield _prefix(name) + failure
             if miscalibrated and self.tests[name].verdict != "calibrated":
                 yield f"{_prefix(name)}{self.tests[name]}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
@@ -200,7 +196,7 @@ def score(
     $ glayers score test.npz --model model.safetensors --fail-if "ks > 0.1"
     $ glayers score logits/ --json
     """
-    conditions = [Condition.of(text) for text in fail_if or ()]
+    conditions = [condition_of(text) for text in fail_if or ()]
     name = f"{len(files):,} files" if len(files) > 1 else files[0].name
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")

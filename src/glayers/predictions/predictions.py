@@ -306,8 +306,10 @@ def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
         raise BadPredictions(f"{mismatch}; fit one with inputs={wanted!r}")
     if isinstance(record, Predictions):
         return record
-    extras = {"weights": record.weights, "groups": record.groups, "class_names": ("wrong", "correct")}
-    return Predictions._of_probabilities(record.confidence[:, None], record.correct, **extras)
+    extras: dict[str, Any] = {"weights": record.weights, "groups": record.groups}
+    return Predictions._of_probabilities(
+        record.confidence[:, None], record.correct, class_names=("wrong", "correct"), **extras
+    )
 
 
 def map_inputs(inputs: str, predictions: Predictions) -> Array:

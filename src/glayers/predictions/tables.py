@@ -9,8 +9,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +132,11 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
             raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
         columns = _Columns(header)
         rows = _numbered_rows(reader, len(header))
-        is_empty = True
-        while chunk := list(itertools.islice(rows, reading.rows_at_once(len(header)))):
+        step = reading.rows_at_once(len(header))
+        chunk = list(itertools.islice(rows, step))
+        if not chunk:
+            raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
+        while chunk:
             lines, cells = zip(*chunk, strict=True)
             by_name = {name: list(column) for name, column in zip(header, zip(*cells, strict=True), strict=True)}
             yield columns.contents(
@@ -143,9 +144,7 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
                 lambda row: f"line {lines[row]}",  # noqa: B023
                 {name: by_name[name] for name in columns.others if reading.others},
             )
-            is_empty = False
-    if is_empty:
-        raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
+            chunk = list(itertools.islice(rows, step))
 
 
 def _numbered_rows(reader: Any, n_cells: int) -> Iterator[tuple[int, list[str]]]:
@@ -300,20 +299,21 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
     Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
     """
     pyarrow = needs_pyarrow()
+    tables = map(_table, parts)
+    first = next(tables)
+    text = [field.name for field in first.schema if not pyarrow.types.is_primitive(field.type)]
     options = {"compression": "none", "write_statistics": False, "store_schema": False, "write_page_checksum": True}
     n_rows = 0
-    with ExitStack() as opened:
-        writer: Any = None
-        for contents in parts:
-            columns = _columns_to_write(contents)
-            table = pyarrow.table({name: _arrow_column(values) for name, values in columns.items()})
-            if writer is None:
-                text = [field.name for field in table.schema if not pyarrow.types.is_primitive(field.type)]
-                make = partial(pyarrow.parquet.ParquetWriter, where, table.schema, use_dictionary=text or False)
-                writer = opened.enter_context(make(**options))
-            writer.write_table(table.cast(writer.schema))
+    with pyarrow.parquet.ParquetWriter(where, first.schema, use_dictionary=text or False, **options) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table.cast(first.schema))
             n_rows += len(table)
     return n_rows
+
+
+def _table(contents: Contents) -> Any:
+    columns = _columns_to_write(contents)
+    return needs_pyarrow().table({name: _arrow_column(values) for name, values in columns.items()})
 
 
 def _arrow_column(values: Any) -> Any:
