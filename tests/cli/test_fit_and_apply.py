@@ -107,6 +107,17 @@ def test_rows_without_labels_are_calibrated_and_stay_without(folder: Path) -> No
             assert stored["probabilities"].shape == (rows, 4)
 
 
+def test_counts_repeat_rows_in_scores_and_stay_counts_in_apply(folder: Path) -> None:
+    logits, labels = overconfident(30, 4)
+    counts = np.arange(30) % 3
+    np.savez("counted.npz", logits=logits, labels=labels, counts=counts)
+    assert json.loads(run("score", "counted.npz", "--json").stdout)["all"]["rows"] == 30
+    assert run("apply", "model.safetensors", "counted.npz", "-o", "out.npz").exit_code == 0
+    with np.load("out.npz") as stored:
+        assert stored["counts"].tolist() == counts.tolist()
+        assert stored["probabilities"].shape == (30, 4)
+
+
 def cells_of(path: str) -> dict[str, list[object]]:
     """Read a table or a log as any other program would."""
     if path.endswith(".jsonl"):
