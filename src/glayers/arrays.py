@@ -51,7 +51,6 @@ class _NumPy:
 
 
 NUMPY = _NumPy()
-_OF_NUMPY = (np.ndarray, np.generic)
 
 
 def array_namespace(array: Any) -> Any:
@@ -60,7 +59,7 @@ def array_namespace(array: Any) -> Any:
     >>> array_namespace(np.ones(3)).clip(np.array([-1.0, 0.5, 2.0]), min=0.0, max=1.0).tolist()
     [0.0, 0.5, 1.0]
     """
-    if isinstance(array, _OF_NUMPY):
+    if isinstance(array, np.ndarray | np.generic):
         return NUMPY
     if is_torch(array):
         import array_api_compat.torch as torch_namespace
@@ -147,14 +146,9 @@ def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     >>> list(row_blocks(5, 50_000))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    step = rows_in_a_block(n_rows, n_columns)
+    step = max(1, BLOCK_ENTRIES // max(1, n_columns))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
-
-
-def rows_in_a_block(n_rows: int, n_columns: int) -> int:
-    """Return the number of rows in each block of `row_blocks`."""
-    return max(1, min(n_rows, BLOCK_ENTRIES // max(1, n_columns)))
 
 
 def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns: int) -> list[_Result]:

@@ -228,17 +228,6 @@ def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
     return np.array(numbers)
 
 
-def check_extras(n_rows: int, n_columns: int, weights: object, groups: object, counts: object) -> dict[str, Any]:
-    """Return what rows may have besides scores and answers: weights or counts, and groups."""
-    if weights is not None and counts is not None:
-        raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
-    return {
-        "weights": None if weights is None else check_weights(weights, n_rows),
-        "groups": None if groups is None else check_groups(groups, n_rows),
-        "counts": None if counts is None else check_counts(counts, n_rows, n_columns),
-    }
-
-
 def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     """Return row weights as float64: finite, not negative, with a positive finite sum."""
     weights = one_per_row(to_floats(values, name).astype(np.float64), n_rows, name)
@@ -307,23 +296,6 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     if number > highest:
         raise BadPredictions(f"{expected}; got {shown(number)}, more than {highest:,}")
     return number
-
-
-def class_numbers(values: Iterable[SupportsIndex], name: str, n_classes: int) -> list[int]:
-    """Return a set of classes in ascending order, each once.
-
-    >>> class_numbers([2, 0, 2], "subset", n_classes=3)
-    [0, 2]
-    """
-    try:
-        numbers = sorted({int(operator.index(value)) for value in values})
-    except TypeError:
-        numbers = []
-    if not numbers or numbers[0] < 0 or numbers[-1] >= n_classes:
-        raise BadPredictions(
-            f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]; got {shown(values)}"
-        )
-    return numbers
 
 
 def check_choice(choice: object, known: Iterable[str], name: str) -> None:

@@ -204,8 +204,6 @@ def compare(
     True
     """
     _check_parts(calibration, test)
-    calibration = calibration.repeated()
-    test = test.repeated()
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
     if isinstance(calibration, Confidences):
         inputs = "confidence"

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from glayers.errors import BadFile, GlayersError, shown
 
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
+EXISTS = "already exists; use --force to replace it, or choose another name"
 MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
 LIMIT = "GLAYERS_MAX_BYTES"  # the environment variable that changes it
 
@@ -38,18 +39,11 @@ def file_path(name: object) -> Path:
     return Path(path)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically; an error leaves the old file as it was, and no temporary file."""
-    with unfinished_file(path) as stream:
-        stream.write(data)
-
-
-@contextmanager
-def unfinished_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that takes the name `path` at the end, or disappears if there is an error.
+def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
+    """Write a file atomically; an error leaves the old file as it was, and no temporary file.
 
     The bytes are written in the same folder, flushed to disk, and renamed. Symbolic links are followed, and the new
-    file has the permissions of the one it replaces.
+    file has the permissions of the one it replaces. Without `force`, a file that exists by then is not replaced.
     """
     if "\0" in str(path):
         raise BadFile(f"{str(path)!r}: file names cannot contain the character NUL; remove it")
@@ -62,9 +56,11 @@ def unfinished_file(path: Path) -> Iterator[BinaryIO]:
         if target.exists() and not target.is_file():
             raise BadFile(f"{path}: is a pipe or a device, not a regular file; give another name")
         with unfinished.open("xb") as stream:
-            yield stream
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        if not force and _linked(unfinished, target):
+            return
         if target.exists():
             unfinished.chmod(target.stat().st_mode)
         unfinished.replace(target)
@@ -75,6 +71,17 @@ def unfinished_file(path: Path) -> Iterator[BinaryIO]:
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _linked(unfinished: Path, target: Path) -> bool:
+    """Give a file a second name, unless another writer has taken it; return whether the file system has such links."""
+    try:
+        os.link(unfinished, target)
+    except FileExistsError as error:
+        raise BadFile(f"{target}: {EXISTS}") from error
+    except OSError:
+        return False
+    return True
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -180,7 +180,7 @@ def rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight:
         return calibrator._check_input(logits, labels, sample_weight, groups)
     if not labels is sample_weight is groups is None:
         raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
-    return two_classes(calibrator.inputs, logits).repeated()
+    return two_classes(calibrator.inputs, logits)
 
 
 def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> Floats:

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 import glayers
 from glayers import TemperatureScaling, read_predictions
-from glayers.predictions.formats import WRITERS
+from glayers.predictions.source import FORMATS
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 
@@ -107,6 +107,17 @@ def test_rows_without_labels_are_calibrated_and_stay_without(folder: Path) -> No
             assert stored["probabilities"].shape == (rows, 4)
 
 
+def test_counts_repeat_rows_in_scores_and_stay_counts_in_apply(folder: Path) -> None:
+    logits, labels = overconfident(30, 4)
+    counts = np.arange(30) % 3
+    np.savez("counted.npz", logits=logits, labels=labels, counts=counts)
+    assert json.loads(run("score", "counted.npz", "--json").stdout)["all"]["rows"] == 30
+    assert run("apply", "model.safetensors", "counted.npz", "-o", "out.npz").exit_code == 0
+    with np.load("out.npz") as stored:
+        assert stored["counts"].tolist() == counts.tolist()
+        assert stored["probabilities"].shape == (30, 4)
+
+
 def cells_of(path: str) -> dict[str, list[object]]:
     """Read a table or a log as any other program would."""
     if path.endswith(".jsonl"):
@@ -151,7 +162,7 @@ def test_other_columns_are_kept_and_the_prediction_is_added(folder: Path, read: 
     assert list(cells_of(f"twice{written}")) == list(found)
 
 
-@pytest.mark.parametrize("ending", [ending for ending in WRITERS if ending != ".npy"])
+@pytest.mark.parametrize("ending", [ending for ending in FORMATS if ending != ".npy"])
 def test_a_log_with_nested_values_can_be_written_in_every_format(folder: Path, ending: str) -> None:
     logits, labels = overconfident(30, 3)
     with Path("log.jsonl").open("w") as stream:

@@ -15,12 +15,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from glayers import Predictions, TemperatureScaling, many_rows, metrics, read_predictions
+from glayers import Predictions, TemperatureScaling, metrics, read_predictions
+from glayers.cli import scoring
 from glayers.errors import BadFile
 from glayers.predictions import source
 from glayers.predictions.contents import Contents, Reading
-from glayers.predictions.formats import to_bytes
-from glayers.predictions.source import Chunk, Source, files_of
+from glayers.predictions.source import Source, files_of, to_bytes
 from tests.cli.running import PROGRAM, run
 
 ENDINGS = [".parquet", ".csv", ".npz", ".json"]
@@ -45,9 +45,9 @@ def write(folder: Path, rows: Predictions, cuts: list[int], ending: str = ".parq
     return files
 
 
-def chunks_of(*paths: Path, reading: Reading | None = None, entries: int = 40, labelled: bool = True) -> list[Chunk]:
+def chunks_of(*paths: Path, reading: Reading | None = None, entries: int = 40, labelled: bool = True) -> list[Any]:
     files = Source(paths, replace(reading or Reading(), entries=entries), labelled)
-    return [chunk for file in range(len(paths)) for chunk in files.chunks(file)]
+    return [rows for file in range(len(paths)) for _, rows in files.chunks(file)]
 
 
 def scored(*words: object) -> dict[str, Any]:
@@ -84,10 +84,8 @@ def test_chunks_of_any_size_hold_the_rows_of_the_file(ending: str, tmp_path: Pat
     for entries in (1, 40, 10**6):
         chunks = chunks_of(path, reading=Reading(labels=labels), entries=entries)
         assert (len(chunks) == 1) is (entries == 10**6)
-        assert [chunk.first_row for chunk in chunks] == np.cumsum([0, *(len(c.rows) for c in chunks)])[:-1].tolist()
-        parts = [chunk.rows for chunk in chunks if isinstance(chunk.rows, Predictions)]
-        assert (np.concatenate([part.logits for part in parts]) == rows.logits).all()
-        assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
+        assert (np.concatenate([chunk.logits for chunk in chunks]) == rows.logits).all()
+        assert (np.concatenate([chunk.labels for chunk in chunks]) == rows.labels).all()
 
 
 def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +93,10 @@ def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(source, "available_threads", lambda: 2)
     used = []
 
-    def use(_: int, chunks: Any) -> int:
-        for chunk in chunks:
-            used.append(chunk.file)
-            if chunk.file == 2:
+    def use(file: int, chunks: Any) -> int:
+        for _ in chunks:
+            used.append(file)
+            if file == 2:
                 raise BadFile("broken")
             time.sleep(0.02)
         return 0
@@ -114,7 +112,7 @@ def test_a_large_file_is_read_in_chunks_and_tests_see_a_subset(tmp_path: Path, m
     TemperatureScaling().fit_predictions(rows).save(tmp_path / "m.safetensors")
     whole = scored(path, "--model", tmp_path / "m.safetensors")
     monkeypatch.setattr(source, "LARGE_FILE", 1_000)
-    monkeypatch.setattr(many_rows, "_TESTED_ROWS", 500)
+    monkeypatch.setattr(scoring, "_TESTED_ROWS", 500)
     found = scored(path, "--model", tmp_path / "m.safetensors", "--intervals", "--resamples", 20)
     for name in ("uncalibrated", "calibrated"):
         for metric in metrics.METRICS:
@@ -240,7 +238,7 @@ def test_chunks_of_an_array_in_fortran_order_hold_its_rows(tmp_path: Path) -> No
     np.save(tmp_path / "f.npy", np.asfortranarray(z))
     chunks = chunks_of(tmp_path / "f.npy", labelled=False)
     assert len(chunks) > 1
-    assert np.array_equal(np.concatenate([chunk.rows.logits for chunk in chunks]), z)  # type: ignore[union-attr]
+    assert np.array_equal(np.concatenate([chunk.logits for chunk in chunks]), z)
 
 
 def test_apply_names_the_file_and_the_row_it_cannot_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

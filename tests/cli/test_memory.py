@@ -12,10 +12,10 @@ from glayers import TemperatureScaling
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from glayers import many_rows
+from glayers.cli import scoring
 from glayers.cli import app
 from glayers.predictions import source
-source.LARGE_FILE, source.CHUNK_ENTRIES, many_rows._TESTED_ROWS = 0, 2**18, 500  # every file is large
+source.LARGE_FILE, source.CHUNK_ENTRIES, scoring._TESTED_ROWS = 0, 2**18, 500  # every file is large
 from typer.testing import CliRunner
 def run(*words):
     done = CliRunner().invoke(app, [str(word) for word in words])

@@ -1,11 +1,13 @@
 """`score` prints the metrics, for people and for programs."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import glayers
 from glayers import Confidences, Predictions, metrics
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
@@ -25,7 +27,8 @@ def test_a_table_and_a_verdict(folder: Path) -> None:
 
 def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
     found = json.loads(run("score", "both.npz", "--part", "test", "--json").stdout)
-    assert list(found) == ["all"]
+    assert list(found) == ["all", "verdict", "conditions", "failed", "files", "version", "time"]
+    assert found["verdict"] == "not calibrated"
     together, tested = found["all"].pop("calibration_test"), found["all"].pop("ks_test")
     logits, labels = overconfident(150, 1)
     assert together["rejected"]
@@ -59,8 +62,29 @@ def test_intervals_contain_their_values(folder: Path) -> None:
 
 def test_the_seed_chooses_the_resamples(folder: Path) -> None:
     words = ("score", "test.npz", "--intervals", "--resamples", 50, "--json", "--seed")
-    first, again, other = (run(*words, seed).stdout for seed in (1, 1, 2))
+    first, again, other = (json.loads(run(*words, seed).stdout)["all"] for seed in (1, 1, 2))
     assert first == again != other
+
+
+@pytest.mark.parametrize("verb", ["score", "estimate"])
+def test_json_says_what_was_run_also_when_it_fails(folder: Path, verb: str) -> None:
+    words = (verb, "test.npz", "--model", "model.safetensors", "--json")
+    done = run(*words, "--fail-if", "accuracy > 1 %", "--fail-if", "accuracy < 1 %")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 3
+    assert found["conditions"] == ["accuracy > 1 %", "accuracy < 1 %"]
+    assert len(found["failed"]) == 1
+    assert found["verdict"] is not None
+    np.savez("wide.npz", logits=np.zeros((20, 7)), labels=np.zeros(20, int))
+    refused = run(verb, "wide.npz", *words[2:])
+    assert refused.exit_code == 1
+    assert len(refused.stderr.splitlines()) == 1
+    for facts, name in ((found, "test.npz"), (json.loads(refused.stdout), "wide.npz")):
+        assert facts["files" if verb == "score" else "file"] == ([name] if verb == "score" else name)
+        assert facts["model"] == "model.safetensors"
+        assert facts["version"] == glayers.__version__
+        assert datetime.fromisoformat(facts["time"]) <= datetime.now(UTC)
+    assert json.loads(refused.stdout)["error"] in refused.stderr
 
 
 def test_weights_and_groups_in_the_file_count(folder: Path) -> None:

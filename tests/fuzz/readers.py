@@ -12,7 +12,7 @@ import pyarrow.parquet
 from glayers import GlayersError
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import WRITERS, read_confidences, read_predictions, to_bytes
+from glayers.predictions.source import FORMATS, read_confidences, read_predictions, to_bytes
 from tests.fuzz.mutations import ODD_ARRAYS, Random, changed_text, changed_tree, damaged, pick
 from tests.predictions.examples import read_any, read_rows
 
@@ -148,7 +148,7 @@ def check_message(error: GlayersError, begins: str) -> None:
 
 def check_writing(record: Any, folder: Path, random: Random) -> None:
     """What was read can be written in any format, or our own error says why not; written rows read back the same."""
-    ending = pick([ending for ending in WRITERS if ending != ".npy"], random)  # which holds scores alone
+    ending = pick([ending for ending in FORMATS if ending != ".npy"], random)  # which holds scores alone
     rows: Any
     rows, labelled = record if isinstance(record, tuple) else (record, True)
     fields = {key: value for key, value in vars(rows).items() if labelled or key != "labels"}

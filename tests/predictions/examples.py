@@ -7,8 +7,7 @@ import pytest
 
 from glayers.errors import BadFile
 from glayers.predictions.contents import Reading, Rows
-from glayers.predictions.formats import PathLike, _read, read_predictions
-from glayers.predictions.source import Source
+from glayers.predictions.source import PathLike, Source, _read, read_predictions
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -47,5 +46,6 @@ def read_any(path: PathLike, labels: PathLike | None = None) -> Rows:
 def read_rows(path: PathLike, labels: PathLike | None = None) -> tuple[Rows, bool]:
     """Read a file, and whether it has labels: new rows to calibrate may have none."""
     source = Source.of([Path(path)], Reading(labels), needs_labels=False)
-    chunk = source.checked(source.contents())
-    return chunk.rows, chunk.labelled
+    contents = source.contents()
+    assert contents is not None
+    return source.checked(contents), contents.labelled

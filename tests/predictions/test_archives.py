@@ -12,7 +12,7 @@ import pytest
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersWarning
 from glayers.predictions import Predictions
-from glayers.predictions.formats import read_predictions
+from glayers.predictions.source import read_predictions
 from tests.predictions.examples import GROUPS, LABELS, LOGITS, NAMES, PROBABILITIES, WEIGHTS, bad
 
 

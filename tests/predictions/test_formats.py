@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.formats import read_confidences, read_predictions
+from glayers.predictions.source import read_confidences, read_predictions
 from tests.predictions.examples import LABELS, LOGITS, bad, read_any, read_rows
 
 

@@ -300,7 +300,8 @@ class Calibrator(Estimator, Predictor, ABC):
             return two_classes(self.inputs, Confidences(logits, labels, weights, groups))
         names = class_names_of(logits)
         if self.inputs == "probabilities":
-            return Predictions._of_probabilities(check_probabilities(logits), labels, weights, groups, names)
+            extras = {"weights": weights, "groups": groups, "class_names": names}
+            return Predictions._of_probabilities(check_probabilities(logits), labels, **extras)
         return Predictions(logits, labels, weights, groups, names)
 
     def _as_fitted_on(self, values: Any, labels: Any, groups: Any) -> tuple[Predictions, bool]:
@@ -312,7 +313,7 @@ class Calibrator(Estimator, Predictor, ABC):
         if isinstance(values, Predictions | Confidences):
             if labels is not None or groups is not None:
                 raise BadPredictions("Predictions have their own labels and weights; leave labels= and groups= out")
-            given = two_classes(self.inputs, values).repeated()
+            given = two_classes(self.inputs, values)
         else:
             if labels is None:
                 labelled = False
@@ -332,7 +333,6 @@ class Calibrator(Estimator, Predictor, ABC):
     def _fit_and_keep(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
-        given = given.repeated()
         first = Chain(())
         input_notes = []
         if self.inputs != "logits":

@@ -123,7 +123,7 @@ class GroupCalibrator(Estimator):
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit on `Predictions` with groups, and keep their class names."""
         method = self._method()
-        given = two_classes(method.inputs, predictions).repeated()
+        given = two_classes(method.inputs, predictions)
         return self._learn(Predictions._trusted(**vars(given) | {"groups": None}), given.groups)
 
     def _method(self) -> Calibrator:

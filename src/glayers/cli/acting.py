@@ -7,8 +7,8 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import show, show_record
-from glayers.cli.scoring import Condition
+from glayers.cli.runtime import run_facts, show, show_record
+from glayers.cli.scoring import condition_of, failures_of
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, open_regular, write_whole
 from glayers.predictions.contents import Reading
@@ -98,16 +98,18 @@ def estimate(
     """
     from glayers.decisions.estimate import estimate as find
 
-    conditions = [Condition.of(text) for text in fail_if or ()]
+    conditions = [condition_of(text) for text in fail_if or ()]
     calibrator = arg.calibrator_of_classes(model)
-    rows = arg.read_rows(file, reading, needs_labels=False).rows
-    if rows.weights is not None or rows.counts is not None:
-        raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
+    rows = arg.read_rows(file, reading, needs_labels=False)
+    if rows.weights is not None:
+        raise BadPredictions("estimate takes rows of equal weight; remove the weights from the file")
     values = arg.inputs_of(calibrator, rows)
     found = find(calibrator, values, groups=rows.groups, level=level, random_state=seed)
-    _finish(found, as_json, prometheus, "estimate")
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
-    arg.end_with(failure for condition in conditions for failure in condition.failures(scores))
+    failed = failures_of(conditions, scores)
+    facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
+    _finish(found, as_json, prometheus, "estimate", **facts, **run_facts(file=file, model=model))
+    arg.end_with(failed)
 
 
 def watch(
@@ -157,7 +159,7 @@ def card(
     from glayers.report.card import model_card
 
     calibrator = arg.calibrator_of_classes(model)
-    rows: Any = arg.read_rows(test, reading).rows
+    rows: Any = arg.read_rows(test, reading)
     show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
@@ -165,7 +167,7 @@ def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read labelled rows, and calibrate them if there is a model."""
     from glayers.calibrators import load
 
-    rows = arg.read_rows(file, reading).rows
+    rows = arg.read_rows(file, reading)
     return rows if model is None else load(model).apply(rows)
 
 
@@ -190,9 +192,9 @@ def _share(text: str) -> float:
     return share
 
 
-def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
-    """Print a result, and write it for Prometheus if asked to."""
-    show_record(found, as_json)
+def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "", **facts: Any) -> None:
+    """Print a result, as JSON with facts about the run, and write it for Prometheus if asked to."""
+    show_record(found, as_json, **facts)
     if prometheus is not None:
         arg.check_output(prometheus, force=True)
         write_whole(prometheus, prometheus_text(found.to_dict(), what).encode())

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,10 +13,13 @@ import typer
 from glayers.arrays import Array
 from glayers.cli.runtime import flag, show_note
 from glayers.errors import BadFile, listed
-from glayers.metrics import Event, label, one_of, rank, top, within_top
+from glayers.files import EXISTS
+from glayers.metrics import Event, StreamingScorecard, label, one_of, rank, top, within_top
+from glayers.metrics.streaming import RowSample, row_places
+from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.predictions import map_inputs, two_classes
-from glayers.predictions.source import Chunk, Source
+from glayers.predictions.source import Chunks, Source
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -164,30 +167,77 @@ def calibrator_of_classes(path: Path) -> "Calibrator":
     return calibrator
 
 
-def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Chunk:
+def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Rows:
     """Return all rows of one file."""
     source = Source.of([file], reading, needs_labels=needs_labels, warn=needs_labels)
     return source.checked(source.contents())
 
 
-def read_sample(file: Path, reading: Reading, seed: int, quiet: bool) -> Chunk:
-    """Return rows to fit on: all rows of one file, or of many files a random sample."""
+def read_sample(file: Path, reading: Reading, seed: int, quiet: bool) -> tuple[Rows, str]:
+    """Return rows to fit on, all rows of one file or of many files a random sample, and what they were given as."""
     source = Source.of([file], reading)
     return sample_of(source, source.contents(), seed, quiet)
 
 
-def sample_of(source: Source, contents: Contents | None, seed: int, quiet: bool) -> Chunk:
+def sample_of(source: Source, contents: Contents | None, seed: int, quiet: bool) -> tuple[Rows, str]:
     """Return the rows of one file, which has been read, or a random sample of many files, enough for every method."""
     if contents is not None:
-        return source.checked(contents)
+        return source.checked(contents), contents.inputs
     from glayers.calibrators.auto import enough_rows
-    from glayers.many_rows import collect
 
     kind, sample, _ = collect(source, {}, enough_rows, random_state=seed, progress=progress_of(quiet))
     rows = sample.result()
     if len(rows) < sample.n_seen and not quiet:
         show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows, drawn at random, are used")
-    return Chunk(rows, kind["inputs"], labelled=True)
+    return rows, kind["inputs"]
+
+
+def collect(
+    source: Source,
+    versions: Mapping[str, "Calibrator | None"],
+    sample_size: Callable[[int], int],
+    event: Event = top,
+    random_state: int = 0,
+    progress: bool | None = False,
+) -> tuple[dict[str, Any], RowSample, dict[str, StreamingScorecard]]:
+    """Return, after one pass over the files, what they hold, a random sample, and the scores of all rows by version.
+
+    A version is a calibrator to apply, or None for the rows as they are. `sample_size` says how many rows to draw,
+    given the number of classes.
+    """
+
+    def collect_file(file: int, chunks: Chunks) -> tuple[dict[str, Any], Any, Any]:
+        kind: dict[str, Any] = {}
+        sample: Any = None
+        sums = {name: StreamingScorecard("logits", event=event) for name in versions}
+        for contents, rows in chunks:
+            if not kind:
+                kind = _kind_of(contents, rows)
+                sample = RowSample(sample_size(kind["classes"]), random_state)
+            sample.update(rows, row_places(sample.n_seen, len(rows), file))
+            if contents.labelled:
+                for name, calibrator in versions.items():
+                    sums[name].update(rows if calibrator is None else calibrator.apply(rows))
+        return kind, sample, sums
+
+    results = source.map(collect_file, progress)
+    kind, sample, sums = next(results)
+    for path, (other_kind, other_sample, other_sums) in zip(source.files[1:], results, strict=True):
+        different = [name for name, value in kind.items() if other_kind[name] != value]
+        if different:
+            raise BadFile(f"{path}: differs from {source.files[0]} in {' and '.join(different)}; handle them apart")
+        sample.merge(other_sample)
+        for name, scores in sums.items():
+            scores.merge(other_sums[name])
+    return kind, sample, sums
+
+
+def _kind_of(contents: Contents, rows: Rows) -> dict[str, Any]:
+    """Return what rows that are handled together must have in common."""
+    kind = {"inputs": contents.inputs, "labels": contents.labelled, "classes": 1, "class names": None}
+    if isinstance(rows, Predictions):
+        kind |= {"classes": rows.n_classes, "class names": rows.class_names}
+    return kind
 
 
 def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:
@@ -212,7 +262,7 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
     elif path.exists() and not path.is_file():
         problem = "is a directory or another special file; choose another name"
     elif os.path.lexists(path) and not force:
-        problem = "already exists; use --force to replace it, or choose another name"
+        problem = EXISTS
     elif not folder.is_dir():
         problem = f"the folder {folder} does not exist; create it first"
     elif not os.access(folder, os.W_OK):

@@ -107,9 +107,9 @@ def demo(
 def _compared(calibration: Path, test: Path, methods: str | None, seed: int, quiet: bool) -> tuple["Comparison", Rows]:
     """Read two files, and compare methods; return also the rows that they were fitted on."""
     names = arg.method_names(methods)
-    learned = arg.read_sample(calibration, Reading(), seed, quiet)
-    tested = arg.read_sample(test, Reading(), seed, quiet)
-    return _fitted(learned.rows, tested.rows, names, learned.inputs, seed, quiet), learned.rows
+    learned, inputs = arg.read_sample(calibration, Reading(), seed, quiet)
+    tested, _ = arg.read_sample(test, Reading(), seed, quiet)
+    return _fitted(learned, tested, names, inputs, seed, quiet), learned
 
 
 def _fitted(
@@ -193,8 +193,7 @@ def plot(
 
         figure = plots.figure(kind, methods, event=arg.event_of(event or "top"), width=width, random_state=seed)
         image = _image(figure, ending)
-    arg.check_output(output, force, *files, *models, reading.labels)
-    write_whole(output, image)
+    write_whole(output, image, force=force)
     if not quiet:
         show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {figure_kind.title}. {figure_kind.caption}")
 
@@ -213,7 +212,7 @@ def _rows(files: list[Path], models: list[Path], reading: Reading) -> list[Rows]
     """Read the same rows from every file, and calibrate the first by every model."""
     from glayers.calibrators import load
 
-    rows = [arg.read_rows(file, reading).rows for file in files]
+    rows = [arg.read_rows(file, reading) for file in files]
     first = rows[0]
     for file, other in zip(files, rows, strict=True):
         same = len(first) == len(other)  # whether an answer was correct may differ between methods

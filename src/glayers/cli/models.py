@@ -2,10 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,13 +20,12 @@ from glayers.cli.runtime import flag, show, show_json, show_note, title
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
-from glayers.predictions.contents import Contents, Reading
-from glayers.predictions.formats import WRITERS, to_bytes
-from glayers.predictions.source import Chunk, Source
+from glayers.predictions.contents import Contents, Reading, Rows
+from glayers.predictions.source import FORMATS, Chunks, Source, to_bytes
 from glayers.predictions.tables import write_parquet
 from glayers.report.words import plural
 
-_OUT = f"Where to write: {', '.join(WRITERS)}; for many files a directory, which gets Parquet files."
+_OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."
 _PRIOR = "An earlier calibrator for the same classes; may be repeated."
 _UNEXPLAINED = "Write nothing and exit with 3 if class shift does not explain NEW."
 
@@ -71,10 +69,10 @@ def fit(
             raise typer.BadParameter("rows with several labels are fitted without --by-group")
         fitted: Any = _fit_labels(calibrator, contents)
     else:
-        sample = arg.sample_of(source, contents, seed, quiet)
-        calibrator.set_params(inputs=sample.inputs)
+        rows, inputs = arg.sample_of(source, contents, seed, quiet)
+        calibrator.set_params(inputs=inputs)
         fitted = GroupCalibrator(calibrator) if by_group else calibrator
-        fitted.fit_predictions(sample.rows)
+        fitted.fit_predictions(rows)
     arg.check_output(output, force, calibration, reading.labels)
     fitted.save(output)
     if as_json:
@@ -136,12 +134,11 @@ def apply(
 
     source = Source.of(files, replace(reading, others=True), needs_labels=False)
     ending = output.suffix.lower()
-    if source.is_small and ending not in WRITERS:
-        raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}")
-    if not source.is_small and ending in WRITERS:
+    if source.is_small and ending not in FORMATS:
+        raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(FORMATS)}")
+    if not source.is_small and ending in FORMATS:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
-    check = partial(arg.check_output, output, force and source.is_small, model, *files, reading.labels)
-    check()
+    arg.check_output(output, force and source.is_small, model, *files, reading.labels)
     contents = source.contents()
     if contents is None:
         n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
@@ -150,11 +147,9 @@ def apply(
         if isinstance(calibrator, MultiLabelCalibrator):
             found = calibrated_labels(calibrator, contents, logits)
         else:
-            found = calibrated(calibrator, source.checked(contents), logits)
+            found = calibrated(calibrator, contents, source.checked(contents), logits)
         n_rows = len(found)
-        data = to_bytes(found, ending)
-        check()
-        write_whole(output, data)
+        write_whole(output, to_bytes(found, ending), force=force)
     if not quiet:
         name = files[0].name if source.is_small else plural(len(source.files), "file")
         show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
@@ -177,43 +172,44 @@ def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Cont
     return replace(contents, **fields, class_names=contents.class_names or calibrator.class_names_)
 
 
-def calibrated(calibrator: Any, chunk: Chunk, logits: bool) -> Contents:
+def calibrated(calibrator: Any, contents: Contents, rows: Rows, logits: bool) -> Contents:
     """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
-    after = calibrator.apply(chunk.rows)
-    extras: dict[str, Any] = {name: getattr(chunk.rows, name) for name in ("weights", "counts", "groups")}
-    extras["others"] = chunk.others
+    after = calibrator.apply(rows)
     if isinstance(after, Confidences):
         if logits:
             raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
-        correct = after.correct if chunk.labelled else None
-        return Contents(confidence=after.confidence, correct=correct, **extras)
+        return replace(contents, confidence=after.confidence, correct=after.correct if contents.labelled else None)
     # As precise as the input.
-    dtype = np.float32 if getattr(chunk.rows, "logits", after.logits).dtype == np.float32 else np.float64
+    dtype = np.float32 if getattr(rows, "logits", after.logits).dtype == np.float32 else np.float64
     probabilities = probabilities_of(after.logits, dtype)
+    fields: dict[str, Any] = {"logits": None, "probabilities": None}
     if logits:
-        extras["logits"] = np.asfortranarray(after.logits, dtype)  # Parquet wants the values of a class side by side
+        fields["logits"] = np.asfortranarray(after.logits, dtype)  # Parquet wants the values of a class side by side
     else:
-        extras["probabilities"] = np.asfortranarray(probabilities)
-    return Contents(
-        labels=after.labels if chunk.labelled else None,
+        fields["probabilities"] = np.asfortranarray(probabilities)
+    return replace(
+        contents,
+        labels=after.labels if contents.labelled else None,
         predicted=probabilities.argmax(axis=1),
         confidence=probabilities.max(axis=1),
         class_names=after.class_names or calibrator.class_names_,
-        **extras,
+        **fields,
     )
 
 
 def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool, quiet: bool) -> int:
     """Write one Parquet file for each file to a new directory, and return the number of rows."""
 
-    def calibrated_chunks(chunks: Iterable[Chunk]) -> Iterator[Contents]:
-        for chunk in chunks:
-            with errors_as_bad_file(f"{source.files[chunk.file]}, counted from row {chunk.first_row:,}"):
-                contents = calibrated(calibrator, chunk, logits)
-            yield contents
+    def calibrated_chunks(file: int, chunks: Chunks) -> Iterator[Contents]:
+        first_row = 0
+        for contents, rows in chunks:
+            with errors_as_bad_file(f"{source.files[file]}, counted from row {first_row:,}"):
+                found = calibrated(calibrator, contents, rows, logits)
+            yield found
+            first_row += len(contents)
 
-    def write_file(file: int, chunks: Iterable[Chunk]) -> int:
-        return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(chunks))
+    def write_file(file: int, chunks: Chunks) -> int:
+        return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(file, chunks))
 
     with _unfinished_folder(output) as folder:
         return sum(source.map(write_file, arg.progress_of(quiet), "calibrating"))
@@ -228,7 +224,7 @@ def _unfinished_folder(output: Path) -> Iterator[Path]:
         yield folder
         folder.rename(output)
     except OSError as error:
-        raise BadFile(f"{output}: cannot be written ({error.strerror}); check the folder above it") from error
+        raise BadFile(f"{output}: cannot be written ({error.strerror or error}); check the folder above it") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -255,7 +251,7 @@ def adapt(
     $ glayers adapt model.safetensors new.csv -o new.safetensors --json
     """
     arg.check_output(output, force, model, file, reading.labels)
-    rows: Any = arg.read_rows(file, reading, needs_labels=False).rows
+    rows: Any = arg.read_rows(file, reading, needs_labels=False)
     adapted = arg.calibrator_of_classes(model).adapt(rows, level=level)
     shift = adapted.adaptation_
     if fail_if_unexplained and not shift.fit_p_value > 1 - level:

@@ -16,16 +16,17 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, final
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from glayers import __version__
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.text_tables import json_ready
-
-_NO_EDGE = 10_000  # characters: wider than any table
 
 
 def flag(*names: str, text: str, **more: Any) -> Any:
@@ -53,7 +54,8 @@ def add_verb(app: typer.Typer, function: Callable[..., None], more: str = "") ->
 
     @functools.wraps(function)
     def run(*, debug: bool = False, **given: Any) -> None:
-        with _notes(bool(given.get("quiet"))), one_line_per_error(debug):
+        facts = run_facts(**given) if given.get("as_json") else None
+        with _notes(bool(given.get("quiet"))), one_line_per_error(debug, facts):
             for name, make in groups.items():
                 given[name] = make(**{option: given.pop(option) for option in inspect.signature(make).parameters})
             function(**given)
@@ -66,8 +68,8 @@ def add_verb(app: typer.Typer, function: Callable[..., None], more: str = "") ->
 
 
 @contextlib.contextmanager
-def one_line_per_error(debug: bool = False) -> Iterator[None]:
-    """Turn every error into one line on standard error and an exit status."""
+def one_line_per_error(debug: bool = False, facts: dict[str, Any] | None = None) -> Iterator[None]:
+    """Turn every error into one line on standard error and an exit status; if facts are given, also into JSON."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -78,6 +80,8 @@ def one_line_per_error(debug: bool = False) -> Iterator[None]:
         discard_output()
         raise typer.Exit(141) from error  # 128 + SIGPIPE: the reader, such as head, stopped reading
     except (GlayersError, ModuleNotFoundError) as error:
+        if facts is not None:
+            show_json({"verdict": None, "error": str(error), **facts})
         raise _stop(str(error), 1, debug) from error
     except OSError as error:  # readers raise errors of their own, so this one comes from the screen or a pipe
         discard_output()
@@ -87,6 +91,22 @@ def one_line_per_error(debug: bool = False) -> Iterator[None]:
     except Exception as error:
         reason = f"this is a bug in glayers: {type(error).__name__}: {error}; please report it with what --debug shows"
         raise _stop(reason, 70, debug) from error  # EX_SOFTWARE of sysexits.h
+
+
+def run_facts(**given: Any) -> dict[str, Any]:
+    """Return what identifies a run in JSON: the files that were given, the version of the program, and the time.
+
+    >>> list(run_facts(file=Path("new.csv"), model=Path("m.safetensors"), level=0.9))
+    ['file', 'model', 'version', 'time']
+    """
+    facts: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Path):
+            facts[name] = str(value)
+        elif isinstance(value, list) and all(isinstance(item, Path) for item in value):
+            facts[name] = [str(item) for item in value]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**facts, "version": __version__, "time": now}
 
 
 def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
@@ -119,8 +139,8 @@ def show(*lines: RenderableType) -> None:
 
     A terminal breaks sentences between words; a program reads each on one line.
     """
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_EDGE
-    console = _Screen(highlight=False, width=width)
+    has_edge = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = _Screen(highlight=False, width=None if has_edge else 10_000)  # wider than any table
     for line in lines:
         if isinstance(line, str):
             console.print(one_line(line), markup=False, soft_wrap=not console.is_terminal)
@@ -139,10 +159,10 @@ def show_json(numbers: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def show_record(record: Any, as_json: bool, heading: str = "") -> None:
-    """Print a record as JSON, or as it prints itself, below a heading."""
+def show_record(record: Any, as_json: bool, heading: str = "", **facts: Any) -> None:
+    """Print a record as JSON, with facts about the run, or as it prints itself, below a heading."""
     if as_json:
-        show_json(record.to_dict())
+        show_json({**record.to_dict(), **facts})
         return
     if heading:
         show(title(heading))

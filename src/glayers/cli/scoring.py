@@ -6,22 +6,22 @@ A condition that holds, and a question that the rows cannot answer, end the prog
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glayers.checks import check_label_matrix
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, show_json, show_record, title
+from glayers.cli.runtime import flag, run_facts, show, show_json, show_record, title
 from glayers.errors import BadPredictions, listed
 from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
-from glayers.predictions.source import Chunk, Source
+from glayers.predictions.source import CHUNK_ENTRIES, Source
 from glayers.report.words import confidence_sentence, ks_sentence
 from glayers.text_tables import terminal_table
 
@@ -33,6 +33,7 @@ _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
 _MODEL = "A file from `glayers fit`: score before and after it."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
 _SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
+_TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
@@ -42,46 +43,42 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 _CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?\s*%?)\s*")
 
 
-class Condition(NamedTuple):
-    """A metric, a sign and a number, such as ks > 0.02."""
+def condition_of(text: str) -> tuple[str, str, float]:
+    """Return the metric, the sign and the number that an option states; refuse a limit that no score can pass.
 
-    metric: str
-    sign: str
-    limit: float
+    >>> condition_of("KS > 2 %")
+    ('ks', '>', 0.02)
+    """
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(
+            f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
+        )
+    name, sign, number = found.groups()
+    limit = arg.number_of(number)
+    metric = METRICS[arg.known_name(name.lower(), METRICS, "metric")]
+    never = {">": metric.highest, "<": metric.lowest}.get(sign)
+    if not metric.lowest <= limit <= metric.highest or limit == never:
+        hint = ""
+        if metric.unit == "percent" and 1 <= limit <= 100:  # most often a percent sign is missing
+            hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
+        raise typer.BadParameter(
+            f"{metric.name} is always between {metric.lowest:g} and {metric.highest:g}, so it cannot be compared "
+            f"with {limit:g}{hint}"
+        )
+    return metric.name, sign, limit
 
-    @classmethod
-    def of(cls, text: str) -> "Condition":
-        """Return the condition that an option states; refuse a limit that no score can pass.
 
-        >>> Condition.of("KS > 2 %")
-        Condition(metric='ks', sign='>', limit=0.02)
-        """
-        found = _CONDITION.fullmatch(text)
-        if found is None:
-            raise typer.BadParameter(
-                f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
-            )
-        name, sign, number = found.groups()
-        limit = arg.number_of(number)
-        metric = METRICS[arg.known_name(name.lower(), METRICS, "metric")]
-        never = {">": metric.highest, "<": metric.lowest}.get(sign)
-        if not metric.lowest <= limit <= metric.highest or limit == never:
-            hint = ""
-            if metric.unit == "percent" and 1 <= limit <= 100:  # most often a percent sign is missing
-                hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
-            raise typer.BadParameter(
-                f"{metric.name} is always between {metric.lowest:g} and {metric.highest:g}, so it cannot be compared "
-                f"with {limit:g}{hint}"
-            )
-        return cls(metric.name, sign, limit)
-
-    def failures(self, scores: Mapping[str, float]) -> Iterator[str]:
-        """Yield what is wrong, if anything is. A score that is not a number is wrong too."""
-        if self.metric not in scores:
-            raise BadPredictions(f"these rows have no {self.metric}; they have {listed(scores)}")
-        value = scores[self.metric]
-        if math.isnan(value) or _SIGNS[self.sign](value, self.limit):
-            yield f"{self.metric} = {value:.4g} {self.sign} {self.limit:g}"
+def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[str, float]) -> list[str]:
+    """Return what is wrong, if anything is. A score that is not a number is wrong too."""
+    failures = []
+    for metric, sign, limit in conditions:
+        if metric not in scores:
+            raise BadPredictions(f"these rows have no {metric}; they have {listed(scores)}")
+        value = scores[metric]
+        if math.isnan(value) or _SIGNS[sign](value, limit):
+            failures.append(f"{metric} = {value:.4g} {sign} {limit:g}")
+    return failures
 
 
 class _Scores:
@@ -101,32 +98,28 @@ class _Scores:
 
     def add(self, source: Source, contents: Contents | None, calibrator: "Calibrator | None") -> None:
         """Score and test the rows of one file, which has been read, or of many files."""
-        versions = _versions(calibrator)
-        sums: Any = None
-        if contents is not None:
-            chunk = source.checked(contents)
-        else:
-            chunk, sums = self._collect(source, versions)
-        if chunk.labelled:
-            for name, applied in versions.items():
-                rows = chunk.rows if applied is None else applied.apply(chunk.rows)
-                if sums is None:
-                    self._test(name, rows, scorecard(rows, event=self.event))
-                else:
-                    self._test(name, rows, sums[name].result())
+        versions: dict[str, Any] = {_AS_THEY_ARE: None}
         if calibrator is not None:
-            self._test_shift(chunk, calibrator)
-
-    def _collect(self, source: Source, versions: dict[str, Any]) -> tuple[Chunk, dict[str, StreamingScorecard]]:
-        """Read all rows in one pass; tests and intervals, which need rows in memory, see a random subset."""
-        from glayers.many_rows import collect, rows_to_test
-
-        kind, sample, sums = collect(source, versions, rows_to_test, self.event, **self.drawn)
-        rows = sample.result()
-        if len(rows) < sample.n_seen:
-            self.numbers["tested_rows"] = len(rows)
-            self.sentences.append(f"Tests and intervals of {len(rows):,} rows, drawn at random from {sample.n_seen:,}:")
-        return Chunk(rows, kind["inputs"], kind["labels"]), sums
+            versions = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
+        sums: dict[str, StreamingScorecard] = {}
+        if contents is not None:
+            rows = source.checked(contents)
+            labelled = contents.labelled
+        else:
+            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, **self.drawn)
+            rows = sample.result()
+            labelled = kind["labels"]
+            if len(rows) < sample.n_seen:
+                self.numbers["tested_rows"] = len(rows)
+                drawn = f"{len(rows):,} rows, drawn at random from {sample.n_seen:,}"
+                self.sentences.append(f"Tests and intervals of {drawn}:")
+        if labelled:
+            for name, applied in versions.items():
+                after = rows if applied is None else applied.apply(rows)
+                card = sums[name].result() if sums else scorecard(after, event=self.event)
+                self._test(name, after, card)
+        if calibrator is not None:
+            self._test_shift(rows, calibrator, labelled)
 
     def _test(self, name: str, rows: Rows, card: Scorecard) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
@@ -144,25 +137,25 @@ class _Scores:
             self.intervals[name] = found
             self.numbers[name]["intervals"] = found.to_dict()
 
-    def _test_shift(self, chunk: Chunk, calibrator: "Calibrator") -> None:
+    def _test_shift(self, rows: Rows, calibrator: "Calibrator", labelled: bool) -> None:
         """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
         from glayers.shift import shift_test
 
-        if chunk.labelled:
-            self.shift = shift_test(calibrator, chunk.rows, level=self.level)
+        if labelled:
+            self.shift = shift_test(calibrator, rows, level=self.level)
         else:
-            values = arg.inputs_of(calibrator, chunk.rows)
-            self.shift = shift_test(calibrator, values, groups=chunk.rows.groups, level=self.level)
+            values = arg.inputs_of(calibrator, rows)
+            self.shift = shift_test(calibrator, values, groups=rows.groups, level=self.level)
         self.sentences.append(str(self.shift))
         self.numbers["shift"] = self.shift.to_dict()
 
-    def failures(self, conditions: list[Condition], miscalibrated: bool, shifted: bool) -> Iterator[str]:
+    def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
         for name, card in self.cards.items():
             if name == _UNCALIBRATED:
                 continue
-            for condition in conditions:
-                yield from (_prefix(name) + failure for failure in condition.failures(card))
+            for failure in failures_of(conditions, card):
+                yield _prefix(name) + failure
             if miscalibrated and self.tests[name].verdict != "calibrated":
                 yield f"{_prefix(name)}{self.tests[name]}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
@@ -203,7 +196,7 @@ def score(
     $ glayers score test.npz --model model.safetensors --fail-if "ks > 0.1"
     $ glayers score logits/ --json
     """
-    conditions = [Condition.of(text) for text in fail_if or ()]
+    conditions = [condition_of(text) for text in fail_if or ()]
     name = f"{len(files):,} files" if len(files) > 1 else files[0].name
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
@@ -219,11 +212,14 @@ def score(
     n_resamples = resamples if intervals else 0
     scores = _Scores(arg.event_of(event), level, n_resamples, seed, arg.progress_of(quiet))
     scores.add(source, contents, calibrator)
+    failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
     if as_json:
-        show_json(scores.numbers)
+        verdicts = [test.verdict for test in scores.tests.values()]
+        facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
+        show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
         _show(name, scores, every)
-    arg.end_with(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
+    arg.end_with(failed)
 
 
 def _show(name: str, scores: _Scores, every: bool) -> None:
@@ -260,11 +256,9 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     return LabelScorecards(cards)
 
 
-def _versions(calibrator: "Calibrator | None") -> dict[str, "Calibrator | None"]:
-    """Return what to apply before rows are scored, by name."""
-    if calibrator is None:
-        return {_AS_THEY_ARE: None}
-    return {_UNCALIBRATED: None, _CALIBRATED: calibrator}
+def _rows_to_test(n_classes: int) -> int:
+    """Return how many rows, which have to fit into memory, tests of calibration see."""
+    return min(_TESTED_ROWS, CHUNK_ENTRIES // n_classes)
 
 
 def _prefix(name: str) -> str:
@@ -305,8 +299,8 @@ def rows(
     from glayers.learning_curve import rows_needed
 
     calibrator = arg.method_with_settings(method, settings, seed, progress=False)
-    sample = arg.read_sample(calibration, reading, seed, quiet)
-    calibrator.set_params(inputs=sample.inputs)
+    sample, inputs = arg.read_sample(calibration, reading, seed, quiet)
+    calibrator.set_params(inputs=inputs)
     options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
-    forecast = rows_needed(sample.rows, calibrator=calibrator, **options)
+    forecast = rows_needed(sample, calibrator=calibrator, **options)
     show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")

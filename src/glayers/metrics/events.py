@@ -86,7 +86,7 @@ class Event:
         if self.kind == "class":
             chosen = [whole_number(_class_number(rows, which), "label", 0, n_classes - 1)]
         else:
-            chosen = checks.class_numbers([_class_number(rows, c) for c in which], "one_of", n_classes)
+            chosen = sorted({whole_number(_class_number(rows, c), "one_of", 0, n_classes - 1) for c in which})
         return np.broadcast_to(np.asarray(chosen), (len(rows), len(chosen)))
 
     def confidences(
@@ -190,7 +190,7 @@ def one_of(classes: Iterable[int | str]) -> Event:
     'one of 3 classes'
     """
     several = items_of(list(classes) if isinstance(classes, Generator) else classes)
-    if several is None:
+    if not several:
         raise BadPredictions(f"one_of needs several class numbers or names, such as [0, 1]; got {shown(classes)}")
     return Event("one of", tuple(several))
 
@@ -417,7 +417,7 @@ def check_any(
         for name, value in {"labels": labels, "sample_weight": sample_weight, "groups": groups}.items():
             if value is not None:
                 raise BadPredictions(f"{name} come with the {type(given).__name__}; leave {name} out here")
-        return _of_record(given.repeated())
+        return _of_record(given)
     probabilities = to_floats(given, "probabilities")
     if probabilities.ndim != 2 or probabilities.shape[1] < 2 or len(probabilities) == 0:
         raise BadPredictions(

@@ -107,7 +107,7 @@ class StreamingScorecard:
                 self.n_rows += len(given)
                 return self
             if self.inputs == "logits" and len(given) > 0:  # rows of a chunk may look like probabilities by chance
-                given = Predictions._of_logits(given, labels, sample_weight)
+                given = Predictions._of_logits(given, labels, weights=sample_weight)
                 labels = sample_weight = None
         if len(given) == 0:
             return self

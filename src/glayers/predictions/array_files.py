@@ -7,6 +7,7 @@ rows can be read at a time.
 import io
 import json
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from numpy.lib import format as npy_format
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.files import DAMAGED, check_size, errors_as_bad_file, file_path, open_regular
-from glayers.predictions.contents import Chunks, Contents, Reading, cells_of, contents_of, keys_of_part
+from glayers.predictions.contents import Contents, Reading, cells_of, contents_of, keys_of_part
 
 TEXT_FACTOR = 8  # bytes of memory for a byte of text: a cell of ten characters takes 67 as a Python object
 
 
-def read_npz(path: Path, reading: Reading) -> Chunks:
+def read_npz(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a NumPy archive."""
     with zipfile.ZipFile(path) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
@@ -40,7 +41,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
             raise BadFile(f"{member.filename}: {error}; save plain numbers or text with np.savez") from error
 
 
-def read_npy(path: Path, reading: Reading) -> Chunks:
+def read_npy(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read the one array of a `.npy` file as logits or probabilities, and the labels of another file."""
     arrays: dict[str, Array] = {reading.inputs or "logits": _array(path, reading)}
     if reading.labels is not None:
@@ -77,7 +78,7 @@ def _cleaned(array: Array) -> Array:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def read_json(path: Path, reading: Reading) -> Chunks:
+def read_json(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a JSON object with the keys of an `.npz` and lists as arrays."""
     stored = json.loads(read_text(path))
     if not isinstance(stored, dict):

@@ -31,6 +31,7 @@ FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
 }
 KEYS: Mapping[str, str] = {word: name for name, words in FIELD_WORDS.items() for word in words}
 SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
+_NO_CORRECT = "holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0"
 _NO_LABELS = (
     f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give labels= or "
     f"on the command line --labels labels.npy"
@@ -50,7 +51,7 @@ class Reading:
     inputs
         What a `.npy` file holds; None means logits.
     others
-        Whether to read other columns too, such as an id.
+        Whether the rows are written again: other columns, such as an id, are read too, and counts repeat no rows.
     entries
         How many scores to read at a time; None reads a file at once.
     """
@@ -145,31 +146,25 @@ class Contents:
 
         With `warn`, a warning counts probabilities of exactly 0.
         """
-        extras: dict[str, Any] = {"weights": self.weights, "groups": self.groups, "counts": self.counts}
+        if needs_labels and not self.labelled:
+            raise BadFile(_NO_CORRECT if self.inputs == "confidence" else _NO_LABELS)
         scores = self.scores
+        extras: dict[str, Any] = {"weights": self.weights, "groups": self.groups, "counts": self.counts}
         if self.inputs == "confidence":
-            correct = self.correct
-            if correct is None and needs_labels:
-                raise BadFile("holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0")
-            if correct is None:
-                correct = np.zeros(scores.shape, bool)
+            correct = np.zeros(scores.shape, bool) if self.correct is None else self.correct
             return Confidences(scores, correct, **extras)
-        labels = self.labels
-        if labels is None and needs_labels:
-            raise BadFile(_NO_LABELS)
-        if labels is None:
-            labels = np.zeros(len(scores), np.int64)
-            if scores.ndim == 2 and scores.shape[1] > 1:  # class 0 may be impossible, the highest score is not
-                labels = scores.argmax(axis=1)
+        extras["class_names"] = self.class_names
+        extras["labels"] = possible_labels(scores) if self.labels is None else self.labels
         if self.inputs == "logits":
-            return Predictions(scores, labels, class_names=self.class_names, **extras)
-        if warn:
-            return Predictions.from_probabilities(scores, labels, class_names=self.class_names, **extras)
-        fields = (labels, self.weights, self.groups, self.class_names, self.counts)
-        return Predictions._of_probabilities(check_probabilities(scores), *fields)
+            return Predictions(scores, **extras)
+        return Predictions._of_probabilities(check_probabilities(scores), warn=warn, **extras)
 
 
-Chunks: TypeAlias = Iterator[Contents]  # what a reader yields: the whole file, or some rows at a time
+def possible_labels(scores: Array) -> Array:
+    """Return a label for each row that its scores allow: class 0 may be impossible, the highest score is not."""
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        return scores.argmax(axis=1)
+    return np.zeros(len(scores), np.int64)
 
 
 def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dict[str, str]:

@@ -5,6 +5,7 @@ of an `.npz` in the singular. Questions may have different numbers of choices: m
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from glayers.arrays import Array
 from glayers.errors import BadFile, listed, shown
 from glayers.files import check_size, errors_as_bad_file
 from glayers.predictions.array_files import read_text
-from glayers.predictions.contents import KEYS, SCORES, Chunks, Contents, Reading, cells_of, contents_of, keys_of_fields
+from glayers.predictions.contents import KEYS, SCORES, Contents, Reading, cells_of, contents_of, keys_of_fields
 
 _KEYS = {key: name for key, name in KEYS.items() if name != "class_names"} | {"answer": "labels"}
 _HARNESS = "filtered_resps"  # the key that only logs of the harness have
 
 
-def read_json_lines(path: Path, reading: Reading) -> Chunks:
+def read_json_lines(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a log of one JSON object per line."""
     records: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []

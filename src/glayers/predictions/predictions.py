@@ -18,26 +18,20 @@ from glayers.errors import BadPredictions, GlayersWarning, shown
 
 
 class _Rows:
-    """What both records share: optional weights, groups and counts, and read-only views of all arrays."""
+    """What both records share: optional weights and groups, and read-only views of all arrays."""
 
     weights: Floats | None
     groups: Array | None
-    counts: Ints | None
 
     def __len__(self) -> int:
         return len(next(value for value in vars(self).values() if isinstance(value, np.ndarray)))
 
     def _described(self, *facts: str) -> str:
-        optional = ("weights", "counts", "groups", "class_names")
+        optional = ("weights", "groups", "class_names")
         extras = [name for name in optional if getattr(self, name, None) is not None]
         return f"{type(self).__name__}({', '.join([f'{len(self):,} rows', *facts, *extras])})"
 
-    def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: Any) -> None:
-        """Set all fields, after checking the optional ones."""
-        n_columns = others["logits"].shape[1] if "logits" in others else 1
-        self._store(others | checks.check_extras(n_rows, n_columns, weights, groups, counts))
-
-    def _store(self, fields: dict[str, Any]) -> None:
+    def _set(self, fields: dict[str, Any]) -> None:
         """Set all fields; arrays become read-only here, and stay writable for the caller."""
         for name, value in fields.items():
             field = value
@@ -46,11 +40,25 @@ class _Rows:
                 field.flags.writeable = False
             object.__setattr__(self, name, field)
 
+    def _set_checked(self, weights: Any = None, groups: Any = None, counts: Any = None, **fields: Any) -> None:
+        """Set fields that were checked, and the optional ones after a check; repeat rows as often as counts say."""
+        self._set(fields)
+        n_rows = len(self)
+        self._set({"weights": None if weights is None else checks.check_weights(weights, n_rows)})
+        self._set({"groups": None if groups is None else checks.check_groups(groups, n_rows)})
+        if counts is None:
+            return
+        if weights is not None:
+            raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
+        n_columns = next(iter(fields.values()))[:1].size
+        times = checks.check_counts(counts, n_rows, n_columns)
+        self._set(vars(self.take(np.repeat(np.arange(n_rows), times))))
+
     @classmethod
     def _trusted(cls, **fields: Any) -> Self:
         """Return a record of all its fields, which have been checked before."""
         record = cls.__new__(cls)
-        record._store(fields)
+        record._set(fields)
         return record
 
     def take(self, rows: Array | slice) -> Self:
@@ -69,23 +77,10 @@ class _Rows:
             raise BadPredictions("the rows to take are empty; take at least one")
         return taken
 
-    def repeated(self) -> Self:
-        """Return each row as often as `counts` says, or the same record if it has no counts.
-
-        Examples
-        --------
-        >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1], counts=[2, 0, 1]).repeated().confidence.tolist()
-        [0.9, 0.9, 0.8]
-        """
-        if self.counts is None:
-            return self
-        repeated = self.take(np.repeat(np.arange(len(self.counts)), self.counts))
-        return self._trusted(**(vars(repeated) | {"counts": None}))
-
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Predictions(_Rows):
-    """Logits and labels of n rows, with optional weights or counts, groups and class names.
+    """Logits and labels of n rows, with optional weights, groups and class names.
 
     The record is frozen and checked once. Logits and groups are shared with the caller, not copied, so do not change
     them afterwards.
@@ -106,7 +101,8 @@ class Predictions(_Rows):
     class_names
         One name per class.
     counts
-        Array (n,) of whole numbers, instead of weights: how often each row occurred. A count of 2 is the row twice.
+        Array (n,) of whole numbers, instead of weights: how often each row occurred. The record holds each row so many
+        times.
 
     Raises
     ------
@@ -117,6 +113,8 @@ class Predictions(_Rows):
     --------
     >>> Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[0, 2])
     Predictions(2 rows, 3 classes, float64)
+    >>> Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[0, 2], counts=[1, 3]).labels.tolist()
+    [0, 2, 2, 2]
     """
 
     logits: Array
@@ -132,27 +130,22 @@ class Predictions(_Rows):
         class_names: Iterable[str] | None = None,
         counts: object = None,
     ) -> None:
-        self._check(checks.check_logits(logits), labels, weights, groups, class_names, counts)
+        extras = {"weights": weights, "groups": groups, "counts": counts}
+        self._check(checks.check_logits(logits), labels, class_names, **extras)
 
     @classmethod
-    def _of_logits(cls, logits: object, labels: object, *extras: Any) -> Self:
-        """Return checked predictions of logits that may look like probabilities: some rows of many, or made here.
-
-        `extras` are those of `Predictions`, in its order.
-        """
+    def _of_logits(cls, logits: object, labels: object, class_names: Any = None, **extras: Any) -> Self:
+        """Return checked predictions of logits that may look like probabilities: some rows of many, or made here."""
         record = cls.__new__(cls)
-        record._check(checks.possible_logits(logits), labels, *extras)
+        record._check(checks.possible_logits(logits), labels, class_names, **extras)
         return record
 
-    def _check(
-        self, logits: Array, labels: Any, weights: Any = None, groups: Any = None, names: Any = None, counts: Any = None
-    ) -> None:
+    def _check(self, logits: Array, labels: object, class_names: Any, **extras: Any) -> None:
         n_classes = max(2, logits.shape[1])
-        checked_names = checks.check_class_names(names, n_classes)
-        numbers = checks.check_labels(labels, len(logits), n_classes, checked_names)
+        names = checks.check_class_names(class_names, n_classes)
+        numbers = checks.check_labels(labels, len(logits), n_classes, names)
         checks.refuse_impossible_labels(logits, numbers)
-        fields = {"logits": logits, "labels": numbers, "class_names": checked_names}
-        self._set(len(logits), weights, groups, counts, **fields)
+        self._set_checked(logits=logits, labels=numbers, class_names=names, **extras)
 
     @classmethod
     def from_probabilities(
@@ -191,14 +184,18 @@ class Predictions(_Rows):
         checked = checks.check_probabilities(probabilities)
         if not (isinstance(floor, int | float) and floor == 0):
             floor = checks.number_between(floor, "floor", 0.0, 0.5)
-            _warn_of_certainty(checked, floor)
         elif checked.shape[1] == 1 and (checked >= 1).any():
             raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
-        return cls._of_probabilities(checked, labels, weights, groups, class_names, counts, floor=floor)
+        extras = {"weights": weights, "groups": groups, "class_names": class_names, "counts": counts}
+        return cls._of_probabilities(checked, labels, floor, warn=floor > 0, **extras)
 
     @classmethod
-    def _of_probabilities(cls, probabilities: Array, *fields: Any, floor: float = 1e-12) -> Self:
-        """Return predictions from checked probabilities, without a warning."""
+    def _of_probabilities(
+        cls, probabilities: Array, labels: object, floor: float = 1e-12, warn: bool = False, **extras: Any
+    ) -> Self:
+        """Return predictions from checked probabilities."""
+        if warn:
+            _warn_of_certainty(probabilities, floor)
         wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
@@ -206,7 +203,7 @@ class Predictions(_Rows):
                 logits -= np.log(np.maximum(1.0 - wide, floor))
         if probabilities.dtype != np.float64:
             logits = logits.astype(np.float32)
-        return cls._of_logits(logits, *fields)
+        return cls._of_logits(logits, labels, **extras)
 
     def __repr__(self) -> str:
         return self._described(f"{self.n_classes:,} classes", str(self.logits.dtype))
@@ -288,7 +285,7 @@ class Confidences(_Rows):
     ) -> None:
         checked = checks.check_confidence(confidence)
         answers = checks.check_correct(correct, len(checked))
-        self._set(len(checked), weights, groups, counts, confidence=checked, correct=answers)
+        self._set_checked(weights, groups, counts, confidence=checked, correct=answers)
 
     def with_confidence(self, confidence: Array) -> Self:
         """Return the same rows with another confidence, such as a calibrated one."""
@@ -309,8 +306,10 @@ def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
         raise BadPredictions(f"{mismatch}; fit one with inputs={wanted!r}")
     if isinstance(record, Predictions):
         return record
-    extras = record.weights, record.groups, ("wrong", "correct"), record.counts
-    return Predictions._of_probabilities(record.confidence[:, None], record.correct, *extras)
+    extras: dict[str, Any] = {"weights": record.weights, "groups": record.groups}
+    return Predictions._of_probabilities(
+        record.confidence[:, None], record.correct, class_names=("wrong", "correct"), **extras
+    )
 
 
 def map_inputs(inputs: str, predictions: Predictions) -> Array:
@@ -337,5 +336,5 @@ def _warn_of_certainty(probabilities: Array, floor: float) -> None:
             f"{certain.sum()} of {certain.size} probabilities are exactly {what} and were moved by {floor:g}; "
             f"pass the logits instead if you have them, or floor=0 if these classes are impossible",
             GlayersWarning,
-            stacklevel=3,  # the caller of from_probabilities
+            stacklevel=4,  # the caller of from_probabilities
         )

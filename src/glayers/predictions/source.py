@@ -1,44 +1,127 @@
-"""Files, directories and globs -> rows, at once or chunk by chunk.
+"""Files, directories and globs -> checked rows, at once or chunk by chunk; and contents -> the bytes of a file.
 
-A `Source` is what to read. Files are read side by side, one thread per core, each in chunks, so memory does not grow
-with the number of rows.
+The ending of its name says what a file holds, and anything wrong with a file raises `BadFile`.
+docs/reference/formats.md lists all formats, keys and columns. Written numbers keep every digit.
+
+Many files are read side by side, one thread per core, each in chunks, so memory does not grow with the number of rows.
 """
 
 import glob
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from glayers.arrays import available_threads
-from glayers.errors import BadFile
-from glayers.files import errors_as_bad_file
-from glayers.predictions.contents import Contents, Reading, Rows
-from glayers.predictions.formats import READERS, open_file
+from glayers.errors import BadFile, listed
+from glayers.files import errors_as_bad_file, file_path, open_regular
+from glayers.predictions.array_files import json_bytes, npy_bytes, npz_bytes, read_json, read_npy, read_npz
+from glayers.predictions.contents import Contents, Inputs, Reading, Rows
+from glayers.predictions.language_models import json_lines_bytes, read_json_lines
+from glayers.predictions.predictions import Confidences, Predictions
+from glayers.predictions.tables import parquet_bytes, read_csv, read_parquet, text_bytes
 from glayers.progress import progress_bar
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Chunks: TypeAlias = Iterator[tuple[Contents, Rows]]  # consecutive rows as the file holds them, and checked
+_Result = TypeVar("_Result")
 
 LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
 CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
-_Result = TypeVar("_Result")
+# How to read and to write a file with this ending.
+FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[Contents], bytes]]] = {
+    ".npz": (read_npz, npz_bytes),
+    ".npy": (read_npy, npy_bytes),
+    ".json": (read_json, json_bytes),
+    ".jsonl": (read_json_lines, json_lines_bytes),
+    ".parquet": (read_parquet, parquet_bytes),
+    ".csv": (read_csv, text_bytes),
+    ".tsv": (read_csv, partial(text_bytes, delimiter="\t")),
+}
+_LFS_POINTER = b"version https://git-lfs"
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive rows of one file: checked, what they were given as, and whether they have labels.
+def read_predictions(
+    path: PathLike, part: str | None = None, labels: PathLike | None = None, inputs: Inputs = None
+) -> Predictions:
+    """Read a file of logits or probabilities.
 
-    `file` is the number of the file, and `first_row` that of the first row in it.
+    Parameters
+    ----------
+    path
+        A file name.
+    part
+        For an `.npz` or `.json` file with several sets of rows: the word before or after the keys, such as "test" for
+        logits_test and labels_test.
+    labels
+        The second file of a pair of `.npy` files.
+    inputs
+        "probabilities" if a `.npy` file holds those. In other files the names of keys and columns decide.
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    BadFile
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> folder = getfixture("tmp_path")
+    >>> np.savez(folder / "test.npz", logits=[[2.0, 0.5], [0.1, 0.9]], labels=[0, 1], class_names=["cat", "dog"])
+    >>> rows = read_predictions(folder / "test.npz")
+    >>> rows.labels.tolist(), rows.class_names
+    ([0, 1], ('cat', 'dog'))
     """
+    found = _read(path, Reading(labels, part, inputs))
+    if isinstance(found, Confidences):
+        raise BadFile(f"{path}: holds `confidence` and `correct`, not scores of every class; use read_confidences")
+    return found
 
-    rows: Rows
-    inputs: str
-    labelled: bool
-    others: Mapping[str, Any] = field(default_factory=dict)
-    file: int = 0
-    first_row: int = 0
+
+def read_confidences(path: PathLike, part: str | None = None) -> Confidences:
+    """Read a file with the two arrays or columns `confidence` and `correct`.
+
+    Parameters
+    ----------
+    path
+        A file name.
+    part
+        As for `read_predictions`.
+
+    Returns
+    -------
+    Confidences
+
+    Raises
+    ------
+    BadFile
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> file = getfixture("tmp_path") / "answers.json"
+    >>> _ = file.write_text('{"confidence": [0.9, 0.6], "correct": [true, false]}')
+    >>> read_confidences(file).correct.tolist()
+    [True, False]
+    """
+    found = _read(path, Reading(part=part))
+    if isinstance(found, Predictions):
+        raise BadFile(f"{path}: holds scores of every class, not `confidence` and `correct`; use read_predictions")
+    return found
+
+
+def _read(path: PathLike, reading: Reading) -> Rows:
+    source = Source((file_path(path),), reading, warn=True, is_small=True)
+    return source.checked(source.contents())
 
 
 @dataclass(frozen=True)
@@ -68,33 +151,34 @@ class Source:
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
             return next(open_file(self.files[0], self.reading))
 
-    def checked(self, contents: Contents | None) -> Chunk:
+    def checked(self, contents: Contents | None) -> Rows:
         """Return the checked rows of a small file."""
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
             if contents is None:
                 raise BadFile("is one of several files, or larger than 1 GB; give one smaller file")
-            return self._checked(contents, 0, 0)
+            return self._checked(contents, self.warn)
 
-    def chunks(self, file: int) -> Iterator[Chunk]:
-        """Read the rows of one file, a chunk at a time."""
+    def chunks(self, file: int) -> Chunks:
+        """Read one file, a chunk of consecutive rows at a time: what the file holds, and the checked rows."""
         path = self.files[file]
         reading = replace(self.reading, entries=self.reading.entries or CHUNK_ENTRIES)
+        warn = self.warn and file == 0
         first_row = 0
         with errors_as_bad_file(path):
             for contents in open_file(path, reading):
-                for some in contents.in_chunks(reading):
+                for chunk in contents.in_chunks(reading):
                     with errors_as_bad_file(f"counted from row {first_row:,}"):
-                        chunk = self._checked(some, file, first_row)
-                    yield chunk
-                    first_row += len(chunk.rows)
+                        rows = self._checked(chunk, warn and first_row == 0)  # about one chunk is enough
+                    yield chunk, rows
+                    first_row += len(chunk)
 
-    def _checked(self, contents: Contents, file: int, first_row: int) -> Chunk:
-        warn = self.warn and file == 0 and first_row == 0  # about one chunk is enough
-        rows = contents.checked(needs_labels=self.needs_labels, warn=warn)
-        return Chunk(rows, contents.inputs, contents.labelled, contents.others, file, first_row)
+    def _checked(self, contents: Contents, warn: bool) -> Rows:
+        if self.reading.others:  # every row is written again once, with its count
+            contents = replace(contents, counts=None)
+        return contents.checked(needs_labels=self.needs_labels, warn=warn)
 
     def map(
-        self, function: Callable[[int, Iterable[Chunk]], _Result], progress: bool | None = False, what: str = "reading"
+        self, function: Callable[[int, Chunks], _Result], progress: bool | None = False, what: str = "reading"
     ) -> Iterator[_Result]:
         """Yield what a function makes of the number and the chunks of each file, in the order of the files.
 
@@ -104,7 +188,7 @@ class Source:
 
         stopped = threading.Event()
 
-        def chunks(file: int) -> Iterator[Chunk]:
+        def chunks(file: int) -> Chunks:
             for chunk in self.chunks(file):
                 if stopped.is_set():
                     raise RuntimeError("another file failed, or the user interrupted the program")
@@ -145,4 +229,37 @@ def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
 def _is_meant(file: Path, folder: Path) -> bool:
     """Return whether a file in a folder holds predictions, by its name."""
     is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-    return not is_hidden and file.is_file() and file.suffix.lower() in READERS
+    return not is_hidden and file.is_file() and file.suffix.lower() in FORMATS
+
+
+def open_file(path: Path, reading: Reading) -> Iterator[Contents]:
+    """Return the contents of a file, at once or in chunks, read by its ending."""
+    ending = path.suffix.lower()
+    with open_regular(path) as stream:
+        beginning = stream.read(len(_LFS_POINTER))
+    if ending not in FORMATS:
+        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(FORMATS))}")
+    if not beginning:
+        raise BadFile("is empty; fetch it or write it again")
+    if beginning == _LFS_POINTER:
+        raise BadFile("is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`")
+    if ending != ".npy" and (reading.labels is not None or reading.inputs is not None):
+        raise BadFile(f"labels and inputs are for .npy files; those of a {ending} file follow from its keys or columns")
+    if ending not in (".npz", ".json") and reading.part is not None:
+        raise BadFile(f"part is for .npz and .json files; a {ending} file has one part, so leave it out")
+    read, _ = FORMATS[ending]
+    return read(path, reading)
+
+
+def to_bytes(contents: Contents, ending: str) -> bytes:
+    """Return the bytes of a file of this ending.
+
+    >>> rows = Contents(probabilities=np.array([[0.75, 0.25]]), labels=np.array([1]))
+    >>> to_bytes(rows, ".csv").splitlines()
+    [b'probability_0,probability_1,label', b'0.75,0.25,1']
+    """
+    _, write = FORMATS[ending]
+    try:
+        return write(contents)
+    except UnicodeEncodeError as error:
+        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error

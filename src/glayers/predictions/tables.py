@@ -9,8 +9,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,11 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile, listed
-from glayers.files import check_size
+from glayers.files import DAMAGED, check_size
 from glayers.predictions.array_files import TEXT_FACTOR
 from glayers.predictions.contents import (
     KEYS,
     SCORES,
-    Chunks,
     Contents,
     Reading,
     as_text,
@@ -123,7 +120,7 @@ def _number(cell: str, words: Mapping[str, float]) -> float:
         return np.nan
 
 
-def read_csv(path: Path, reading: Reading) -> Chunks:
+def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a comma- or tab-separated file."""
     if reading.entries is None:
         check_size(TEXT_FACTOR * path.stat().st_size)
@@ -135,8 +132,11 @@ def read_csv(path: Path, reading: Reading) -> Chunks:
             raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
         columns = _Columns(header)
         rows = _numbered_rows(reader, len(header))
-        is_empty = True
-        while chunk := list(itertools.islice(rows, reading.rows_at_once(len(header)))):
+        step = reading.rows_at_once(len(header))
+        chunk = list(itertools.islice(rows, step))
+        if not chunk:
+            raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
+        while chunk:
             lines, cells = zip(*chunk, strict=True)
             by_name = {name: list(column) for name, column in zip(header, zip(*cells, strict=True), strict=True)}
             yield columns.contents(
@@ -144,9 +144,7 @@ def read_csv(path: Path, reading: Reading) -> Chunks:
                 lambda row: f"line {lines[row]}",  # noqa: B023
                 {name: by_name[name] for name in columns.others if reading.others},
             )
-            is_empty = False
-    if is_empty:
-        raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
+            chunk = list(itertools.islice(rows, step))
 
 
 def _numbered_rows(reader: Any, n_cells: int) -> Iterator[tuple[int, list[str]]]:
@@ -158,7 +156,7 @@ def _numbered_rows(reader: Any, n_cells: int) -> Iterator[tuple[int, list[str]]]
             yield reader.line_num, row
 
 
-def read_parquet(path: Path, reading: Reading) -> Chunks:
+def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a Parquet file, loading only the columns that have a meaning here, or all of them.
 
     One thread reads: the columns are so short that several threads take more time.
@@ -170,13 +168,13 @@ def read_parquet(path: Path, reading: Reading) -> Chunks:
     schema = metadata.schema.to_arrow_schema()
     columns = _Columns(schema.names)
     others = columns.others if reading.others else []
-    wanted = columns.known + others
-    text = [name for name in columns.known if _is_text(schema.field(name))]
-    _check_memory(metadata, wanted, reading)
-    first_row = 0
     # Text is read as numbers and a list of different names, so that a long name is in memory once.
-    with parquet.ParquetFile(path, read_dictionary=text, metadata=metadata) as file:
-        for table in _tables(file, wanted, reading):
+    text = [name for name in columns.known if _is_text(schema.field(name))]
+    options = {"read_dictionary": text, "metadata": metadata, "page_checksum_verification": True}
+    first_row = 0
+    with parquet.ParquetFile(path, **options) as file:
+        _check_memory(file, columns.known + others, reading)
+        for table in _tables(file, columns.known + others, reading):
             yield columns.contents(
                 lambda name: _array(table[name], name, first_row),  # noqa: B023  # used before the next table
                 lambda row: f"row {first_row + row}",  # noqa: B023
@@ -205,15 +203,22 @@ def _is_text(field: Any) -> bool:
     return False
 
 
-def _check_memory(metadata: Any, wanted: list[str], reading: Reading) -> None:
+def _check_memory(file: Any, wanted: list[str], reading: Reading) -> None:
     """Count the memory that columns will take, before anything is unpacked: a few bytes may stand for many rows."""
-    n_bytes = 2 * 8 * metadata.num_rows * len(wanted)  # the columns, and the array made of them
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+    n_rows = 0
+    n_bytes = 2 * 8 * file.metadata.num_rows * len(wanted)  # the columns, and the array made of them
+    leaves = map(file.schema.column, range(len(file.schema)))
+    text = [number for number, leaf in enumerate(leaves) if leaf.name in wanted and leaf.physical_type == "BYTE_ARRAY"]
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
         n_bytes += group.total_byte_size
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema
-            if name in wanted and "DELTA_BYTE_ARRAY" in column.encodings:  # each name may repeat the one before it
-                raise BadFile(f"column {name[:80]!r} has the encoding DELTA_BYTE_ARRAY; write it with the default")
+        n_rows += group.num_rows
+        if text:  # damaged: an error when a row is read, but `group.column` would end the program
+            next(file.iter_batches(1, [number], wanted, use_threads=False), None)
+        if any("DELTA_BYTE_ARRAY" in group.column(leaf).encodings for leaf in text):  # each may repeat the one before
+            raise BadFile("has text with the encoding DELTA_BYTE_ARRAY; write it with the default")
+    if n_rows != file.metadata.num_rows:
+        raise BadFile(f"has {n_rows} or {file.metadata.num_rows} rows; {DAMAGED}")
     if reading.entries is None:
         check_size(n_bytes)
 
@@ -294,20 +299,21 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
     Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
     """
     pyarrow = needs_pyarrow()
-    options = {"compression": "none", "write_statistics": False, "store_schema": False}
+    tables = map(_table, parts)
+    first = next(tables)
+    text = [field.name for field in first.schema if not pyarrow.types.is_primitive(field.type)]
+    options = {"compression": "none", "write_statistics": False, "store_schema": False, "write_page_checksum": True}
     n_rows = 0
-    with ExitStack() as opened:
-        writer: Any = None
-        for contents in parts:
-            columns = _columns_to_write(contents)
-            table = pyarrow.table({name: _arrow_column(values) for name, values in columns.items()})
-            if writer is None:
-                text = [field.name for field in table.schema if not pyarrow.types.is_primitive(field.type)]
-                make = partial(pyarrow.parquet.ParquetWriter, where, table.schema, use_dictionary=text or False)
-                writer = opened.enter_context(make(**options))
-            writer.write_table(table.cast(writer.schema))
+    with pyarrow.parquet.ParquetWriter(where, first.schema, use_dictionary=text or False, **options) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table.cast(first.schema))
             n_rows += len(table)
     return n_rows
+
+
+def _table(contents: Contents) -> Any:
+    columns = _columns_to_write(contents)
+    return needs_pyarrow().table({name: _arrow_column(values) for name, values in columns.items()})
 
 
 def _arrow_column(values: Any) -> Any:
