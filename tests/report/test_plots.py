@@ -100,14 +100,13 @@ def test_the_ks_error_is_marked_where_the_gap_is_largest() -> None:
     assert abs(high - low) == pytest.approx(metrics.ks(given["uncalibrated"], labels), abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["reliability", "before-after"])
-def test_confidences_and_predictions_take_the_place_of_probabilities(kind: str) -> None:
+def test_confidences_and_predictions_take_the_place_of_probabilities() -> None:
     given, labels = methods(n=60)
     p = given["uncalibrated"]
     pair = Confidences(p.max(axis=1), p.argmax(axis=1) == labels)
-    expected = words(plots.figure(kind, {"model": p}, labels))
-    assert words(plots.figure(kind, {"model": pair})) == expected
-    assert words(plots.figure(kind, {"model": Predictions(np.log(p), labels)})) == expected
+    expected = words(plots.figure("reliability", {"model": p}, labels))
+    assert words(plots.figure("reliability", {"model": pair})) == expected
+    assert words(plots.figure("reliability", {"model": Predictions(np.log(p), labels)})) == expected
 
 
 def test_what_needs_all_classes_refuses_confidences() -> None:
@@ -204,7 +203,7 @@ def test_lines_and_letters_stand_out_from_the_ground() -> None:
         ("reliability", {}, {}, "methods must be 1 or more sets of probabilities by name"),
         ("methods", {"uncalibrated": [[0.5, 0.5]]}, {}, "methods must be 2 or more"),
         ("reliability", [[0.5, 0.5]], {}, r"got \[\[0.5, 0.5\]\]"),
-        ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'errors', 'before-after', "),
+        ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'errors', 'reliability', "),
     ],
 )
 def test_a_wrong_choice_is_named(kind: str, given: Any, choices: dict[str, Any], said: str) -> None:

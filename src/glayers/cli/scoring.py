@@ -22,7 +22,8 @@ from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.source import Chunk, Source
-from glayers.report.words import confidence_sentence, ks_sentence
+from glayers.report.verdict import confidence_sentence
+from glayers.report.words import ks_sentence
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +30,7 @@ from glayers.checks import check_choice, number_between
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
 from glayers.metrics.events import Rows, check_any
-from glayers.report.figures import FIGURES, Shown
-from glayers.report.spec import Axis, Kind, Mark, Spec
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec
 from glayers.report.words import Unit, shortened
 
 __all__ = ["draw", "figure", "style"]
@@ -39,9 +38,7 @@ __all__ = ["draw", "figure", "style"]
 TEXT = 8.0  # points
 SMALL = 7.0  # the least that most journals ask for
 PANEL = 2.6  # inches
-_LIST = 4.2  # inches of a panel with a list of names
 _ACROSS = 4  # panels in a row
-_MARGIN = 0.04  # of an axis, beyond the marks
 _FONT = "DejaVu Sans"  # comes with matplotlib, so figures are the same on every machine
 
 # Colours by meaning.
@@ -53,34 +50,19 @@ COLOURS = {
     "score": "#0a63b0",
     "truth": "#cf5a00",
 }
-
-
-class Look(NamedTuple):
-    """How a mark looks: its colour by name, and its line or marker."""
-
-    colour: str
-    width: float = 1.4
-    dash: str = "-"
-    alpha: float = 1.0
-    marker: str = "o"
-    edge: str = "background"
-
-
-LOOKS: dict[str, Look] = {
-    "observed": Look("truth", width=1.8),
-    "outside": Look("truth", marker="D", edge="ink"),
-    "before": Look("truth"),
-    "after": Look("score"),
-    "before promised": Look("truth", dash="--"),
-    "after promised": Look("score", dash="--"),
-    "before actual": Look("truth", width=1.8),
-    "after actual": Look("score", width=1.8),
-    "before whisker": Look("truth", alpha=0.7),
-    "after whisker": Look("score", alpha=0.7),
-    "ideal": Look("ink", width=1.0, dash="--"),
-    "band": Look("band", alpha=0.6),
-    "bar": Look("truth", alpha=0.3),
-    "largest": Look("ink", width=1.8),
+# What each word of a look sets.
+LOOKS: dict[str, dict[str, Any]] = {
+    "observed": {"color": COLOURS["truth"], "linewidth": 1.8},
+    "outside": {"color": COLOURS["truth"], "marker": "D", "edgecolor": COLOURS["ink"]},
+    "before": {"color": COLOURS["truth"]},
+    "after": {"color": COLOURS["score"]},
+    "promised": {"linestyle": "--"},
+    "actual": {"linewidth": 1.8},
+    "whisker": {"alpha": 0.7},
+    "ideal": {"color": COLOURS["ink"], "linewidth": 1.0, "linestyle": "--"},
+    "band": {"color": COLOURS["band"], "alpha": 0.6},
+    "bar": {"color": COLOURS["truth"], "alpha": 0.3},
+    "largest": {"color": COLOURS["ink"], "linewidth": 1.8},
 }
 
 
@@ -91,7 +73,6 @@ def figure(
     *,
     sample_weight: object = None,
     event: Event = top,
-    n_bins: int = 15,
     random_state: int = 0,
     width: float | None = None,
 ) -> Figure:
@@ -109,8 +90,6 @@ def figure(
         Row weights (n,).
     event
         `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
-    n_bins
-        The number of bins of a reliability diagram.
     random_state
         The seed of resamples.
     width
@@ -130,14 +109,15 @@ def figure(
     """
     check_choice(kind, FIGURES, "kind")
     described = FIGURES[kind]
-    if not isinstance(methods, Mapping) or len(methods) < described.least:
+    least = 2 if described.compares else 1
+    if not isinstance(methods, Mapping) or len(methods) < least:
         raise BadPredictions(
-            f"methods must be {described.least} or more sets of probabilities by name, such as "
+            f"methods must be {least} or more sets of probabilities by name, such as "
             f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
         )
     checked = {name: check_any(given, labels, sample_weight, strict=True) for name, given in methods.items()}
-    settings: dict[str, Any] = {"event": event, "n_bins": n_bins, "random_state": random_state}
-    if described.least > 1:
+    settings: dict[str, Any] = {"event": event, "random_state": random_state}
+    if described.compares:
         loss = "nll" if isinstance(next(iter(checked.values())), Rows) else "confidence_nll"
         draws: dict[str, Any] = {"random_state": random_state, "progress": False}
         settings["differences"] = paired_differences(checked, metrics=[loss], **draws)
@@ -151,10 +131,12 @@ def _figure_of(specs: Sequence[Spec], width: float | None) -> Figure:
     """Draw specs side by side, and collect their legends into one."""
     names = specs[0].y.names
     across = min(_ACROSS, len(specs))
-    panel = _LIST if names else PANEL
+    panel = 4.2 if names else PANEL  # room for names
     if width is not None:
         panel = width / across
-    height = 0.22 * len(names) + 0.8 if names else max(2.2, panel)
+    height = max(2.2, panel)
+    if names:
+        height = 0.22 * len(names) + 0.8
     with style():
         drawn, panels = grid(len(specs), size=(panel, height))
         for axes, spec in zip(panels, specs, strict=True):
@@ -260,7 +242,7 @@ def draw(axes: Axes, spec: Spec) -> Axes:
         values = spec.values(mark)
         if values[0].size:
             _MARKS[mark.kind](axes, mark, *values)
-    axes.margins(_MARGIN)
+    axes.margins(0.04)  # beyond the marks, as on the page
     axes.set(xlabel=spec.x.label, ylabel=spec.y.label)
     axes.set(xlim=(spec.x.low, spec.x.high), ylim=(spec.y.low, spec.y.high))
     dress(axes)
@@ -285,35 +267,34 @@ def dress(axes: Axes) -> Axes:
     return axes
 
 
+def _look(mark: Mark) -> dict[str, Any]:
+    """Return the settings of a mark: its label, and what the words of its look set."""
+    settings: dict[str, Any] = {"label": mark.label, "linewidth": 1.4}
+    for word in mark.look.split():
+        settings |= LOOKS[word]
+    return settings
+
+
 def _line(axes: Axes, mark: Mark, x: Array, y: Array) -> None:
-    axes.plot(x, y, label=mark.label, solid_capstyle="round", **_stroke(mark))
+    axes.plot(x, y, solid_capstyle="round", **_look(mark))
 
 
 def _boxes(axes: Axes, mark: Mark, left: Array, bottom: Array, right: Array, top: Array) -> None:
-    look = LOOKS[mark.look]
-    fill: dict[str, Any] = {"color": COLOURS[look.colour], "alpha": look.alpha, "linewidth": 0}
-    axes.bar(left, top - bottom, right - left, bottom, align="edge", label=mark.label, **fill)
+    look = _look(mark) | {"linewidth": 0}
+    axes.bar(left, top - bottom, right - left, bottom, align="edge", **look)
 
 
 def _segments(axes: Axes, mark: Mark, x: Array, y: Array, x_end: Array, y_end: Array) -> None:
     nothing = np.full(len(x), np.nan)  # ends the pen's stroke
     xs = np.column_stack([x, x_end, nothing]).ravel()
     ys = np.column_stack([y, y_end, nothing]).ravel()
-    axes.plot(xs, ys, label=mark.label, solid_capstyle="butt", **_stroke(mark))
+    axes.plot(xs, ys, solid_capstyle="butt", **_look(mark))
 
 
-def _stroke(mark: Mark) -> dict[str, Any]:
-    look = LOOKS[mark.look]
-    return {"color": COLOURS[look.colour], "linewidth": look.width, "linestyle": look.dash, "alpha": look.alpha}
-
-
-def _dots(axes: Axes, mark: Mark, x: Array, y: Array, radius: Array | None = None) -> None:
-    look = LOOKS[mark.look]
-    diameter = np.full(len(x), 4.5) if radius is None else radius  # a pixel of the page is half a point here
-    # A marker may cross the edge of the Axes, and no room is made for it.
-    place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label, "marker": look.marker}
-    points = axes.scatter(x, y, diameter**2, COLOURS[look.colour], **place)
-    points.set(edgecolor=COLOURS[look.edge], linewidth=0.8)
+def _dots(axes: Axes, mark: Mark, x: Array, y: Array, radius: Array | float = 4.5) -> None:
+    look = {"edgecolor": COLOURS["background"]} | _look(mark) | {"linewidth": 0.8}
+    # A pixel of the page is half a point here. A marker may cross the edge of the Axes, and no room is made for it.
+    points = axes.scatter(x, y, np.square(radius), zorder=4, clip_on=False, **look)
     points.set_in_layout(False)
 
 
