@@ -303,7 +303,7 @@ def rows(
     $ glayers rows calibration.npz --method temperature
     $ glayers rows calibration.npz -m vector --set strength=0.1 --json
     """
-    from glayers.learning_curve import rows_needed
+    from glayers.gap import rows_needed
 
     calibrator = arg.method_with_settings(method, settings, seed, progress=False)
     sample = arg.read_sample(calibration, reading, seed, quiet)
