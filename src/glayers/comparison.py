@@ -27,7 +27,7 @@ from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table
+from glayers.text_tables import aligned_table, html_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -132,6 +132,9 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
+
+    def _repr_html_(self) -> str:
+        return html_table(self.cells(), self.remarks())
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
