@@ -215,3 +215,27 @@ def test_every_figure_says_what_it_shows_and_how_to_read_it() -> None:
     for figure in FIGURES.values():
         assert figure.title[0].isupper()
         assert figure.caption.endswith(".")
+
+
+def test_displays_draw_what_the_figures_show_on_any_axes() -> None:
+    given, labels = methods(n=60)
+    p = given["uncalibrated"]
+    alone = plots.ReliabilityDisplay.from_predictions(p, labels, name="model")
+    assert alone.ax_.get_title() == plots.figure("reliability", {"model": p}, labels).axes[0].get_title()
+    assert alone._repr_png_().startswith(b"\x89PNG")
+    mine = axes()
+    found = plots.KsDisplay.from_predictions(Predictions(np.log(p), labels), event=rank(2), ax=mine)
+    assert (found.ax_, found.figure_) == (mine, mine.figure)
+    assert mine.get_title() == f"KS {100 * metrics.ks(p, labels, event=rank(2)):.2f} %"
+    assert mine.get_legend() is not None
+
+
+def test_displays_of_a_classifier_know_its_labels() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = np.where(x[:, 0] + rng.normal(size=200) > 0, "yes", "no")
+    model = linear.LogisticRegression().fit(x, y)
+    found = plots.ReliabilityDisplay.from_estimator(model, x, y, event=label(1))
+    ece = metrics.ece(model.predict_proba(x), (y == "yes").astype(int), event=label(1))
+    assert found.spec.note == f"ECE {100 * ece:.2f} %"

@@ -10,10 +10,12 @@ shapes say the same without colours. No global setting of matplotlib changes.
 
 import math
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from io import BytesIO
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,11 +31,12 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, number_between
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
-from glayers.metrics.events import Rows, check_any
-from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec
+from glayers.metrics.events import Rows, Scored, check_any, check_event
+from glayers.report.curves import ks_curves, reliability
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, bins_spec, gap_spec
 from glayers.report.words import Unit, shortened
 
-__all__ = ["draw", "figure", "style"]
+__all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style"]
 
 TEXT = 8.0  # points
 SMALL = 7.0  # the least that most journals ask for
@@ -252,6 +255,108 @@ def draw(axes: Axes, spec: Spec) -> Axes:
         axes.tick_params(axis="y", length=0)
         axes.yaxis.set_inverted(True)
     return axes
+
+
+class _Display(ABC):
+    """One panel on an Axes, made as scikit-learn makes its displays."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    @classmethod
+    def from_predictions(
+        cls,
+        probabilities: object,
+        labels: object = None,
+        *,
+        sample_weight: object = None,
+        event: Event = top,
+        name: str = "",
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the panel of predictions.
+
+        Parameters
+        ----------
+        probabilities
+            Array (n, k), `Predictions` or `Confidences`.
+        labels, sample_weight
+            Class numbers and row weights (n,); left out with `Predictions` and `Confidences`.
+        event
+            `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+        name
+            The title.
+        ax
+            Where to draw; None makes a figure.
+        """
+        scored = check_event(check_any(probabilities, labels, sample_weight, strict=True), event=event)
+        return cls(cls._describe(scored, name)).plot(ax=ax)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, **settings: Any) -> Self:  # noqa: N803
+        """Draw the panel of a fitted classifier with `predict_proba` and `classes_`; settings as `from_predictions`."""
+        labels = np.searchsorted(estimator.classes_, y)
+        return cls.from_predictions(estimator.predict_proba(X), labels, **settings)
+
+    @staticmethod
+    @abstractmethod
+    def _describe(scored: Scored, name: str) -> Spec:
+        """Return what to draw."""
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw on an Axes, or on that of a new figure; they are then `ax_` and `figure_`."""
+        with style():
+            if ax is None:
+                self.figure_, (self.ax_,) = grid(1)
+                tidy(self.figure_, [draw(self.ax_, self.spec)])
+            else:
+                self.figure_, self.ax_ = ax.get_figure(root=True), draw(ax, self.spec)
+                ax.legend(fontsize=SMALL, frameon=False)
+            title(self.ax_, self.spec.title, self.spec.note)
+        return self
+
+    def _repr_png_(self) -> bytes:
+        stream = BytesIO()
+        self.figure_.savefig(stream, dpi=150)
+        return stream.getvalue()
+
+
+class ReliabilityDisplay(_Display):
+    """A reliability diagram with its band; see `from_predictions` and `from_estimator`.
+
+    Attributes
+    ----------
+    spec
+        What is drawn.
+    ax_, figure_
+        The Axes and its figure.
+
+    Examples
+    --------
+    >>> p = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
+    >>> ReliabilityDisplay.from_predictions(p, [0, 1, 0]).ax_.get_ylabel()
+    'observed frequency'
+    """
+
+    @staticmethod
+    def _describe(scored: Scored, name: str) -> Spec:
+        return bins_spec(reliability(scored), name)
+
+
+class KsDisplay(_Display):
+    """The cumulative gap behind the KS error, with its band; see `from_predictions` and `from_estimator`.
+
+    Attributes
+    ----------
+    spec
+        What is drawn.
+    ax_, figure_
+        The Axes and its figure.
+    """
+
+    @staticmethod
+    def _describe(scored: Scored, name: str) -> Spec:
+        return gap_spec(ks_curves(scored), name)
 
 
 def dress(axes: Axes) -> Axes:
