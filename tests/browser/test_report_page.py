@@ -1,5 +1,7 @@
 """The report in a real browser: it draws, answers to pointer and keyboard, keeps quiet, and fits every screen."""
 
+import base64
+import struct
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -202,6 +204,23 @@ def test_the_summary_can_be_copied(shown: Chrome) -> None:
     copied = str(shown.execute_script("return window.copied"))
     assert copied.startswith("Your model says ")
     assert "Is it calibrated now?" in copied
+
+
+def test_the_card_is_a_picture_to_share_made_without_a_request(shown: Chrome) -> None:
+    requests(shown)
+    shown.set_script_timeout(30)
+    picture = shown.execute_async_script(
+        "const done = arguments[0];"
+        "HTMLAnchorElement.prototype.click = function () { done([this.download, this.href]); };"
+        "document.getElementById('card').click();"
+    )
+    name, address = picture
+    assert name == "calibration.png"
+    image = base64.b64decode(address.removeprefix("data:image/png;base64,"))
+    assert struct.unpack(">II", image[16:24]) == (1200, 630)
+    assert len(set(image)) > 200  # not an empty sheet
+    assert console(shown) == []
+    assert [asked for asked in requests(shown) if not asked.startswith("data:")] == []
 
 
 def test_a_legend_names_what_is_drawn_and_nothing_else(shown: Chrome) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Joined into one file each, in this order.
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
-_SCRIPTS = ("drawing.js", "main.js")
+_SCRIPTS = ("drawing.js", "card.js", "main.js")
 
 
 def write_report(
