@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from glayers import AutoCalibrator, Predictions, compare, metrics
-from tests.strategies import Numbers
 
 
 @pytest.fixture(scope="module")
 def rows() -> Predictions:
     rng = np.random.default_rng(0)
-    z: Numbers = 2 * rng.normal(size=(300, 3))
+    z = 2 * rng.normal(size=(300, 3))
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     return Predictions(3 * z, labels, class_names=("<b>", "&", "c"))
 
@@ -35,7 +34,12 @@ def test_a_scorecard_and_its_intervals_are_tables(rows: Predictions) -> None:
 def test_tests_are_tables_with_a_line_per_test(rows: Predictions) -> None:
     found = metrics.calibration_test(rows, n_resamples=99)
     headings, *lines = cells(found)
-    assert [line[0] for line in lines] == ["KS (confidence)", "ECE (confidence)", "KS (second class)", "KS (all classes)"]
+    assert [line[0] for line in lines] == [
+        "KS (confidence)",
+        "ECE (confidence)",
+        "KS (second class)",
+        "KS (all classes)",
+    ]
     assert lines[0][1] == f"{found.tests['ks'].value:.4g}"
     assert cells(found.tests["ks"]) == [headings[1:5], lines[0][1:5]]
     assert "not calibrated" in found._repr_html_()

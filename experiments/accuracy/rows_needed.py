@@ -63,7 +63,12 @@ def forecasts_and_truth(calibration: Predictions, method: str, draw: int) -> lis
     before = loss(1)
     said = next(word for word in ("cannot tell", "hardly", "about") if word in curve.sentence())
     return [
-        [times, *(round(value, 6) for value in list(curve.forecast(times).values())[1:]), said, round(before - loss(times), 6)]
+        [
+            times,
+            *(round(value, 6) for value in list(curve.forecast(times).values())[1:]),
+            said,
+            round(before - loss(times), 6),
+        ]
         for times in enough
     ]
 

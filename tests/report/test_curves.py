@@ -75,7 +75,7 @@ def test_an_overconfident_model_leaves_its_band() -> None:
 @settings(max_examples=40, deadline=None)
 def test_the_gap_marked_is_the_ks_error_of_the_metric(case: Case) -> None:
     p, y, w = case
-    found = ks_curves(check_rows(p, y, w), event=within_top(2))
+    found = ks_curves(check_rows(p, y, w), event=within_top(2), points=5)
     gaps = np.abs(found.cumulative_score - found.cumulative_hits)
     assert gaps[found.where] == pytest.approx(found.test.value, abs=1e-12)
     assert gaps.max() == gaps[found.where]

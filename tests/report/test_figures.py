@@ -5,9 +5,9 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
+from glayers.report.answers import measure
 from glayers.report.figures import HEADINGS, Axis, Mark, Spec
 from glayers.report.plots import LOOKS
-from glayers.report.answers import measure
 from tests.report.html_comparisons import overconfident
 
 

@@ -263,7 +263,7 @@ def _enough_rows(found: Measurements) -> Cell:
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:
     """Return one line per method: pass or fail of each test, and scores with what they are worth."""
     metrics = [METRICS[name] for name in (found.compared.loss, "ks", "accuracy")]
-    lines = {}
+    lines: dict[str, list[Cell]] = {}
     for name in found.methods:
         test = found.tests[name]
         if not lines:

@@ -196,20 +196,22 @@ def errors_above(rows: object, *, event: Event = top) -> ErrorsAbove:
     return ErrorsAbove(thresholds, coverage, promised, actual, *ends)
 
 
-def ks_curves(rows: object, *, event: Event = top, random_state: int | None = 0) -> KsCurves:
+def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_state: int | None = 0) -> KsCurves:
     """Return the KS curves of an event and the KS test.
 
     Parameters
     ----------
     rows, event
         As in `reliability`. With groups the test uses resampling.
+    points
+        About how many fractiles the curves have; that of the largest gap is always among them.
     random_state
         The seed of the test's draws if there are groups.
 
     Returns
     -------
     KsCurves
-        The curves at about 200 fractiles, that of the largest gap among them, and the test.
+        The curves and the test.
 
     Examples
     --------
@@ -230,7 +232,7 @@ def ks_curves(rows: object, *, event: Event = top, random_state: int | None = 0)
     hit_sum = np.append(0.0, np.cumsum(weights * scored.hits[order])[ends])
     largest = int(np.abs(score_sum - hit_sum).argmax())
     # The fractiles next above an even grid, both ends, and the largest gap.
-    spread = np.searchsorted(fractile, np.linspace(0, fractile[-1], 201) - 1e-12)
+    spread = np.searchsorted(fractile, np.linspace(0, fractile[-1], points) - 1e-12)
     shown = np.unique(np.append(spread, [0, largest, len(fractile) - 1]))
     where = int(np.searchsorted(shown, largest))
     return KsCurves(fractile[shown], score_sum[shown], hit_sum[shown], where, test)

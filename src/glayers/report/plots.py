@@ -293,7 +293,7 @@ class _Display(ABC):
         return cls(cls._describe(scored, name)).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, y: Any, **settings: Any) -> Self:  # noqa: N803
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, **settings: Any) -> Self:
         """Draw the panel of a fitted classifier with `predict_proba` and `classes_`; settings as `from_predictions`."""
         labels = np.searchsorted(estimator.classes_, y)
         return cls.from_predictions(estimator.predict_proba(X), labels, **settings)
@@ -307,12 +307,14 @@ class _Display(ABC):
         """Draw on an Axes, or on that of a new figure; they are then `ax_` and `figure_`."""
         with style():
             if ax is None:
-                self.figure_, (self.ax_,) = grid(1)
-                tidy(self.figure_, [draw(self.ax_, self.spec)])
+                drawn, (self.ax_,) = grid(1)
+                tidy(drawn, [draw(self.ax_, self.spec)])
             else:
-                self.figure_, self.ax_ = ax.get_figure(root=True), draw(ax, self.spec)
+                self.ax_ = draw(ax, self.spec)
                 ax.legend(fontsize=SMALL, frameon=False)
             title(self.ax_, self.spec.title, self.spec.note)
+        whole: Any = self.ax_.get_figure(root=True)
+        self.figure_: Figure = whole
         return self
 
     def _repr_png_(self) -> bytes:
