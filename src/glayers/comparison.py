@@ -36,8 +36,6 @@ CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto"
 # Methods with a weight for every pair of classes
 _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
-_COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
-_CONFIDENCE_COLUMNS = ("confidence_nll", "ks", "ece", "confidence_brier", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,8 @@ class Comparison:
 
     def cells(self) -> list[list[str]]:
         """Return the printed table: a line of headings, then one line per method."""
-        columns = _COLUMNS if isinstance(self.test, Predictions) else _CONFIDENCE_COLUMNS
-        metrics = [METRICS[name] for name in columns]
+        brier = self.loss.replace("nll", "brier")
+        metrics = [METRICS[name] for name in (self.loss, "ks", "ece", brier, "accuracy")]
         cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
         for name, numbers in self.to_dict().items():
             seconds = f"{numbers['seconds']:.2f}" if "seconds" in numbers else "-"
