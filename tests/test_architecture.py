@@ -108,7 +108,7 @@ def test_leaves_import_only_leaves(leaf: str) -> None:
 
 
 def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> None:
-    above = {"__init__", "__main__", "comparison", "gap", "learning_curve", "shift"}
+    above = {"__init__", "__main__", "comparison", "gap", "shift"}
     assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | above
 
 

@@ -15,9 +15,9 @@ from glayers import (
     VectorScaling,
     calibration_gap,
 )
-from glayers.calibrators import PlattScaling, SharedGLayers
+from glayers.calibrators import PlattScaling
+from glayers.fitting.folds import assign_folds
 from glayers.metrics import nll
-from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers
 
 
@@ -29,12 +29,18 @@ def softened(rows: int, factor: float, seed: int = 0) -> tuple[Numbers, Numbers]
 
 
 def test_the_gap_is_that_of_the_truth() -> None:
-    made = sample(by_class, 4, 3_000, 0)
-    free = SharedGLayers("vector", random_state=0)
-    gap = calibration_gap(made.logits, made.labels, calibrator=free, n_folds=3)
-    large = sample(by_class, 4, 100_000, 1)
-    claimed = np.exp(large.logits) / np.exp(large.logits).sum(axis=1, keepdims=True)
-    truth = nll(claimed, large.labels) - nll(large.truth, large.labels)
+    def shifted(rows: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
+        """Logits, the log-probabilities that labels come from, and labels: one scale and one shift per class."""
+        rng = np.random.default_rng(seed)
+        z = 2 * rng.normal(size=(rows, 4))
+        true = z * [0.4, 0.6, 0.8, 1.0] + [1.0, 0.0, -0.5, 0.5]
+        return z, true, (true + rng.gumbel(size=z.shape)).argmax(axis=1)
+
+    z, _, labels = shifted(3_000, 0)
+    gap = calibration_gap(z, labels, calibrator=VectorScaling())
+    z, true, labels = shifted(100_000, 1)
+    truth = nll(Predictions(z, labels)) - nll(Predictions(true, labels))
+    assert truth > 10 * gap.standard_error
     assert abs(gap.calibration - truth) < 3 * gap.standard_error
     assert gap.p_value < 1e-6
 
@@ -49,11 +55,11 @@ def test_calibrated_models_are_rarely_called_anything_else() -> None:
 
 def test_rows_count_alike_however_unequal_the_folds() -> None:
     z, labels = softened(240, 2.0)
-    groups = np.where(np.arange(240) < 150, 0, np.arange(240))  # one fold has 150 rows, the other 90
-    gap = calibration_gap(z, labels, groups=groups, n_folds=2, calibrator=TemperatureScaling())
-    large = np.arange(240) < 150
+    groups = np.where(np.arange(240) < 150, 0, np.arange(240))  # one fold has 150 rows or more
+    gap = calibration_gap(z, labels, groups=groups, calibrator=TemperatureScaling())
+    folds = assign_folds(240, groups, 5, 0)
     after = 0.0
-    for held in (large, ~large):
+    for held in (folds == fold for fold in range(5)):
         fitted = TemperatureScaling().fit(z[~held], labels[~held])
         after += held.sum() * nll(fitted.predict_proba(z[held]), labels[held])
     assert gap.refinement == pytest.approx(after / 240)
@@ -155,8 +161,6 @@ def test_wrong_settings_are_refused_by_name() -> None:
         no_calibrator: Any = wrong
         with pytest.raises(GlayersError, match=r"calibrator must be a calibrator, such as TemperatureScaling\(\)"):
             calibration_gap(z, labels, calibrator=no_calibrator)
-    with pytest.raises(BadPredictions, match="n_folds must be at least 2"):
-        calibration_gap(z, labels, n_folds=1)
     for seed in (-1, 2**32):
         with pytest.raises(BadPredictions, match=r"random_state must be in 0\.\.4294967295"):
             calibration_gap(z, labels, random_state=seed)

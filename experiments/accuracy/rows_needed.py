@@ -54,7 +54,7 @@ def forecasts_and_truth(calibration: Predictions, method: str, draw: int) -> lis
     enough = [times for times in (2, 4) if len(order) - times * ROWS >= LEAST_JUDGES]
     if not enough:
         return []
-    curve = rows_needed(calibration.take(order[:ROWS]), calibrator=new(method), times=enough, random_state=draw)
+    curve = rows_needed(calibration.take(order[:ROWS]), calibrator=new(method), random_state=draw)
     judges = calibration.take(order[max(enough) * ROWS :])
 
     def loss(times: int) -> float:
@@ -63,8 +63,13 @@ def forecasts_and_truth(calibration: Predictions, method: str, draw: int) -> lis
     before = loss(1)
     said = next(word for word in ("cannot tell", "hardly", "about") if word in curve.sentence())
     return [
-        [times, *(round(value, 6) for value in forecast[1:]), said, round(before - loss(times), 6)]
-        for times, forecast in zip(enough, curve.forecasts, strict=True)
+        [
+            times,
+            *(round(value, 6) for value in list(curve.forecast(times).values())[1:]),
+            said,
+            round(before - loss(times), 6),
+        ]
+        for times in enough
     ]
 
 

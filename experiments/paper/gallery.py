@@ -17,7 +17,7 @@ from glayers.arrays import Array
 from glayers.metrics import rank
 from glayers.report import plots
 
-KINDS = ("reliability", "ks", "errors", "before-after", "classes")
+KINDS = ("reliability", "ks", "errors", "classes")
 
 
 TWO = ("uncalibrated", "shared-g-layers")

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from glayers.decisions.estimate import estimate
     from glayers.decisions.threshold import threshold
     from glayers.decisions.watch import watch
-    from glayers.gap import calibration_gap
-    from glayers.learning_curve import rows_needed
+    from glayers.gap import calibration_gap, rows_needed
     from glayers.predictions import Confidences, Predictions, read_confidences, read_predictions
     from glayers.report.card import model_card
     from glayers.shift import shift_test
@@ -29,11 +28,11 @@ __all__ += ["Confidences", "Predictions", "read_confidences", "read_predictions"
 __all__ += ["BadFile", "BadPredictions", "CalibratedClassifier", "GlayersError", "GlayersWarning"]
 
 # Where these names are defined. All other public names are those of `glayers.calibrators`.
-_LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
+_LAZY = {"compare": "glayers.comparison", "shift_test": "glayers.shift", "model_card": "glayers.report.card"}
+_LAZY |= dict.fromkeys(["calibration_gap", "rows_needed"], "glayers.gap")
 _LAZY |= dict.fromkeys(["decide", "net_benefit", "realised_costs"], "glayers.decisions.costs")
 _LAZY["estimate"] = "glayers.decisions.estimate"
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
-_LAZY |= {"rows_needed": "glayers.learning_curve", "model_card": "glayers.report.card"}
 _LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.calibrators"}
 _LAZY |= dict.fromkeys(["Confidences", "Predictions", "read_confidences", "read_predictions"], "glayers.predictions")
 

@@ -27,7 +27,7 @@ from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table
+from glayers.text_tables import aligned_table, html_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -36,8 +36,6 @@ CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto"
 # Methods with a weight for every pair of classes
 _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
-_COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
-_CONFIDENCE_COLUMNS = ("confidence_nll", "ks", "ece", "confidence_brier", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -133,6 +131,9 @@ class Comparison:
     def __str__(self) -> str:
         return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
 
+    def _repr_html_(self) -> str:
+        return html_table(self.cells(), self.remarks())
+
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
         notes = [f"{name}: {note}" for name, fitted in self.calibrators.items() for note in fitted.diagnostics_.notes]
@@ -140,8 +141,8 @@ class Comparison:
 
     def cells(self) -> list[list[str]]:
         """Return the printed table: a line of headings, then one line per method."""
-        columns = _COLUMNS if isinstance(self.test, Predictions) else _CONFIDENCE_COLUMNS
-        metrics = [METRICS[name] for name in columns]
+        brier = self.loss.replace("nll", "brier")
+        metrics = [METRICS[name] for name in (self.loss, "ks", "ece", brier, "accuracy")]
         cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
         for name, numbers in self.to_dict().items():
             seconds = f"{numbers['seconds']:.2f}" if "seconds" in numbers else "-"

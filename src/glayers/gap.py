@@ -1,9 +1,14 @@
-"""Logits and labels -> how much better calibration would lower the loss, with its uncertainty.
+"""Logits and labels -> how much calibration would lower the loss, and how much more labelled rows would.
 
 The paper's definition as a measurement: a network is calibrated exactly when no function g of its logits lowers its
 expected proper loss. So fit the best g we have on some folds, measure how much it lowers the loss of the others, and
 repeat until every row was held out once. The loss that remains after g is the refinement loss: no calibration can lower
 it.
+
+A fit with d effective coefficients on n rows has an expected loss on new rows that is d / (2 n) above the best that its
+family can reach, and a loss on its own rows that is as much below. So the difference between held-out and training loss
+measures d, for any method and its shrinkage. With t times the rows, 1 - 1 / t of the excess is gone.
+`experiments/accuracy/rows_needed.py` compares forecasts with the truth.
 """
 
 import math
@@ -16,22 +21,24 @@ from scipy.stats import norm
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.checks import whole_number
-from glayers.errors import GlayersError, shown
+from glayers.checks import number_between, whole_number
+from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, fold_weights, format_gain, paired_gain
 from glayers.maps import Chain
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map
-from glayers.text_tables import json_ready, p_text
+from glayers.text_tables import aligned_table, json_ready, p_text
 
 if TYPE_CHECKING:
     from glayers.calibrators.base import Fitted
 
-_ROUNDING = 1e-12  # relative difference between losses of equal predictions
-_LOWEST = -800.0  # log-probability of an impossible class: 0 times a finite number
+_FOLDS = 5
+_LEAST_ROWS = 40
+_WORST = 700.0  # nats: no loss of a row counts more, as e^-700 is nearly the smallest number
+_NOTICEABLE = 0.001  # a change of the NLL below this is not worth new labels
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,62 @@ class CalibrationGap:
         return f"log loss: {self.loss:.4f} = {removed} + {self.refinement:.4f} that it cannot"
 
 
+@dataclass(frozen=True)
+class LearningCurve:
+    """What more rows would bring; it prints as a table and a sentence.
+
+    Attributes
+    ----------
+    method
+        What was fitted.
+    rows
+        The number of rows at hand.
+    loss
+        The cross-validated NLL.
+    excess
+        How far the expected NLL of a fit on these rows lies above that of a fit on endlessly many.
+    lower, upper
+        The 90 % interval of the excess.
+    """
+
+    method: str
+    rows: int
+    loss: float
+    excess: float
+    lower: float
+    upper: float
+
+    def forecast(self, times: float) -> dict[str, float]:
+        """Return how far the expected NLL would fall with this many times the rows, and its 90 % interval."""
+        share = 1 - 1 / number_between(times, "times", 1, 1e6)
+        ends = {"gain": self.excess, "lower": self.lower, "upper": self.upper}
+        return {"rows": round(times * self.rows), **{name: share * value for name, value in ends.items()}}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers, with forecasts for two and four times the rows, ready for JSON."""
+        found: dict[str, Any] = json_ready({**asdict(self), "forecasts": [self.forecast(2), self.forecast(4)]})
+        return found
+
+    def sentence(self) -> str:
+        """Return the forecast for twice the rows in words."""
+        _, gain, lower, upper = self.forecast(2).values()
+        interval = f"90 % interval {lower:.4f} to {upper:.4f}"
+        if upper < _NOTICEABLE:
+            return f"with 2 times the rows NLL would hardly change ({interval}): these rows are enough for this method"
+        if lower > 0:
+            return f"with 2 times the rows NLL would fall by about {gain:.2g} ({interval})"
+        most = f"with 2 times the rows NLL would fall by {upper:.2g} at most ({interval})"
+        return f"these rows cannot tell whether more would help: {most}"
+
+    def __str__(self) -> str:
+        table = [("rows", "NLL", "expected reduction", "90 % interval")]
+        table.append((f"{self.rows:,}", f"{self.loss:.4f}", "", ""))
+        for times in (2, 4):
+            rows, gain, lower, upper = self.forecast(times).values()
+            table.append((f"{rows:,}", "", f"{gain:.4f}", f"{lower:.4f} to {upper:.4f}"))
+        return f"{aligned_table(table)}\n{self.sentence()}"
+
+
 def calibration_gap(
     logits: object,
     labels: object = None,
@@ -87,7 +150,6 @@ def calibration_gap(
     groups: object = None,
     *,
     calibrator: Calibrator | None = None,
-    n_folds: int = 5,
     random_state: int = 0,
     progress: bool = False,
 ) -> CalibrationGap:
@@ -104,8 +166,6 @@ def calibration_gap(
     calibrator : Calibrator, optional
         The g to fit; `AutoCalibrator` by default. A simpler one is faster and may miss part of the gap. Most
         calibrators, this one included, depend on softmax(z) alone, which is the usual definition of calibration.
-    n_folds : int
-        Number of folds.
     random_state : int
         Seed of the folds, and of the default calibrator.
     progress : bool
@@ -131,16 +191,16 @@ def calibration_gap(
     (True, True)
     """
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
-    g = chosen_calibrator(calibrator, seed)
-    given = rows_to_fit(g, logits, labels, sample_weight, groups)
-    folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
+    g = _chosen(calibrator, seed)
+    given = _rows_to_fit(g, logits, labels, sample_weight, groups)
+    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
     fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
-    fits = fits_without_folds(g, given, folds, progress, "measuring the gap")
+    fits = _fits_without_folds(g, given, folds, progress, "measuring the gap")
     before, after, costs = _row_losses([fitted.map for fitted in fits], folds, given)
     gain, paired = paired_gain(before, after, given.weights, given.groups)
     loss = float(np.average(before, weights=given.weights))
     cost = float(np.average(costs, weights=given.weights))
-    rounding = _ROUNDING * abs(loss)
+    rounding = 1e-12 * abs(loss)  # the difference between losses of equal predictions
     p_value = float(gain <= rounding)
     if paired > rounding:
         p_value = float(norm.sf(gain / paired))
@@ -149,7 +209,79 @@ def calibration_gap(
     return CalibrationGap(loss, gain, error, loss - gain, p_value, cost, methods, len(given))
 
 
-def fits_without_folds(
+def rows_needed(
+    logits: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    *,
+    calibrator: Calibrator | None = None,
+    random_state: int = 0,
+    progress: bool | None = None,
+) -> LearningCurve:
+    """Estimate what more labelled rows would bring, from the held-out and the training loss of the rows at hand.
+
+    Parameters
+    ----------
+    logits : array-like of shape (n_rows, n_logits), Predictions or Confidences
+        As for `Calibrator.fit`; a record has labels, weights and groups of its own.
+    labels, sample_weight, groups : array-like of shape (n_rows,), optional
+        As for `Calibrator.fit`. A group is never split, and counts as one observation.
+    calibrator : Calibrator, optional
+        The method, which is fitted six times; `AutoCalibrator()` by default.
+    random_state : int
+        Seed of the folds, and of the default calibrator.
+    progress : bool, optional
+        Whether to show a progress bar; by default, at a terminal only.
+
+    Returns
+    -------
+    LearningCurve
+        The cross-validated NLL and the forecasts. An interval says what this calibrator would gain on new rows like
+        these. It does not know families that only more rows would support.
+
+    Examples
+    --------
+    >>> from glayers import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(800, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    >>> rows_needed(3 * z, labels, calibrator=TemperatureScaling()).sentence()[:42]
+    'with 2 times the rows NLL would hardly cha'
+    """
+    seed = whole_number(random_state, "random_state", least=0)
+    method = _chosen(calibrator, seed)
+    given = _counted(_rows_to_fit(method, logits, labels, sample_weight, groups))
+    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
+    fits = _fits_without_folds(method, given, folds, progress, "fitting without each fold")
+    held_out = _row_losses([fitted.map for fitted in fits], folds, given)[1]
+    training = smooth_loss("log").rows(apply_map(method._fit(given).map, given.logits), given.labels)
+    held_out = np.minimum(held_out, _WORST)
+    difference, error = paired_gain(held_out, np.minimum(training, _WORST), given.weights, given.groups)
+    # Held-out rows were judged by fits on 1 - 1 / folds of the rows, whose excess is larger.
+    excesses = _FOLDS / (_FOLDS - 1) + 1
+    excess = max(0.0, difference / excesses)
+    # Beyond sampling: shrinkage that is chosen from the rows differs from sample to sample.
+    reach = float(norm.ppf(0.95)) * math.hypot(error / excesses, excess / 2)
+    loss = float(np.average(held_out, weights=given.weights))
+    return LearningCurve(str(method), len(given), loss, excess, max(0.0, excess - reach), excess + reach)
+
+
+def _counted(given: Predictions) -> Predictions:
+    """Return the rows of positive weight, after checking that there are enough."""
+    if given.weights is not None:
+        given = given.take(given.weights > 0)
+    if len(given) < _LEAST_ROWS:
+        raise BadPredictions(
+            f"a forecast needs at least {_LEAST_ROWS} rows with a positive weight; got {len(given)}. "
+            f"Label some more rows first"
+        )
+    if given.groups is not None and len(np.unique(given.groups)) < LEAST_OBSERVATIONS:
+        raise BadPredictions(f"a forecast needs at least {LEAST_OBSERVATIONS} groups, which are never split")
+    return given
+
+
+def _fits_without_folds(
     g: Calibrator, given: Predictions, folds: Ints, progress: bool | None, title: str
 ) -> "list[Fitted]":
     """Return one fit per fold, to the rows outside it."""
@@ -165,7 +297,7 @@ def fits_without_folds(
     return fits
 
 
-def chosen_calibrator(calibrator: object, seed: int) -> Calibrator:
+def _chosen(calibrator: object, seed: int) -> Calibrator:
     """Return the calibrator that the user passed, or `AutoCalibrator`."""
     if calibrator is None:
         return AutoCalibrator(random_state=seed, progress=False)
@@ -174,7 +306,7 @@ def chosen_calibrator(calibrator: object, seed: int) -> Calibrator:
     return calibrator
 
 
-def rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:
+def _rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:
     """Return the rows that the user passed as arrays or as a record."""
     if not isinstance(logits, Predictions | Confidences):
         return calibrator._check_input(logits, labels, sample_weight, groups)
@@ -202,7 +334,7 @@ def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> Floats:
 # are equal.
 def _cost(by_fold: Floats) -> Floats:
     """Sum over folds of p (log p - mean log p), per row."""
-    finite = np.maximum(by_fold, _LOWEST)
+    finite = np.maximum(by_fold, -_WORST)  # 0 times a finite number
     return (np.exp(by_fold) * (finite - finite.mean(axis=0))).sum(axis=(0, 2))
 
 

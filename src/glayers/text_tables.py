@@ -1,10 +1,11 @@
-"""Rows of cells, the first of them headings -> a table as Markdown, as text, or for the terminal.
+"""Rows of cells, the first of them headings -> a table as Markdown, as HTML, as text, or for the terminal.
 
 Also p-values as text, and numbers as JSON has them.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,22 @@ def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
             numbers = len(escaped) - text_columns
             lines.append("|" + "---|" * text_columns + "---:|" * numbers)
     return "\n".join(lines)
+
+
+def html_table(rows: Iterable[Sequence[str]], notes: Iterable[str] = ()) -> str:
+    """Return an HTML table for notebooks, with a paragraph below it per note; whatever a name holds is text.
+
+    >>> html_table([("metric", "value"), ("<b>", "0.12")], ["a note"])
+    '<table><tr><th>metric</th><th>value</th></tr><tr><td>&lt;b&gt;</td><td>0.12</td></tr></table><p>a note</p>'
+    """
+    tag = "th"
+    lines = []
+    for cells in rows:
+        written = "".join(f"<{tag}>{escape(cell.strip())}</{tag}>" for cell in cells)
+        lines.append(f"<tr>{written}</tr>")
+        tag = "td"
+    below = "".join(f"<p>{escape(note)}</p>" for note in notes if note)
+    return f"<table>{''.join(lines)}</table>{below}"
 
 
 def data_frame(records: Sequence[Mapping[str, Any]]) -> Any:

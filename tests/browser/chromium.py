@@ -3,7 +3,9 @@
 It runs without a screen and without background networking, so that the requests in its log are those of the page.
 """
 
+import base64
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,12 @@ def requests(browser: Chrome) -> list[str]:
         and not message["params"]["documentURL"].startswith("chrome://")
     ]
     return [asked["request"]["url"] for asked in sent if asked["requestId"] not in blocked]
+
+
+def printed_pages(browser: Chrome) -> int:
+    """Return how many pages the open page has on paper."""
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
 
 
 def violations(browser: Chrome, axe: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.browser.chromium import console, show, start
+from tests.browser.chromium import console, printed_pages, show, start
 from tests.report.example_pages import KINDS, example_page
 
 MOST_BYTES = 300_000
@@ -38,13 +38,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_has_full_panels_whole_words_and_few_bytes(
+def test_a_page_has_full_panels_whole_words_few_bytes_and_four_sheets(
     browser: Chrome, tmp_path: Path, few_draws: None, kind: str
 ) -> None:
     page = tmp_path / "page.html"
     page.write_text(example_page(kind), encoding="utf-8")
     assert page.stat().st_size < MOST_BYTES
-    for width in (1280, 390):
+    for width in (390, 1280):
         show(browser, page, width=width)
         seen = browser.execute_async_script(LOOK)
         assert [panel["name"] for panel in seen if panel["marks"] == 0] == []
@@ -53,3 +53,4 @@ def test_a_page_has_full_panels_whole_words_and_few_bytes(
         words = browser.execute_script("return document.body.innerText")
         assert not {"NaN", "undefined", "null"} & set(words.replace("(", " ").split())
         assert console(browser) == []
+    assert printed_pages(browser) <= 4

@@ -40,6 +40,20 @@ def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder
     assert len(answers) == 4
 
 
+def test_a_class_that_is_off_is_named_where_all_rows_together_pass(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    z = 2 * rng.normal(size=(8_000, 5))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    np.savez("old.npz", logits=z[:4_000], labels=labels[:4_000])
+    z, labels = z[4_000:], labels[4_000:].copy()
+    last = np.flatnonzero(z.argmax(axis=1) == 4)
+    labels[last[:25]] = 0  # predicted as class 4, and wrong
+    kept = np.setdiff1d(np.arange(4_000), last[25:])
+    np.savez("new.npz", logits=z[kept], labels=labels[kept])
+    lines = run("compare", "old.npz", "new.npz", "--methods", "temperature").stdout.splitlines()
+    assert "uncalibrated: not calibrated where it predicts class 4" in lines
+
+
 def test_judging_by_the_rows_of_the_fit_is_noted(folder: Path) -> None:
     done = run("compare", "test.npz", "test.csv", "--methods", "temperature")
     assert "note: calibration and test rows are the same" in done.stderr

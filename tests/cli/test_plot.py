@@ -123,7 +123,7 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
 
 
 def test_a_figure_for_a_paper_has_its_width_and_a_caption(folder: Path) -> None:
-    for width, kind in ((3.3, "ks"), (5, "before-after"), (6.9, "reliability")):
+    for width, kind in ((3.3, "ks"), (5, "errors"), (6.9, "reliability")):
         done = run("plot", kind, "test.npz", "calibrated.npz", "--width", width, "-o", "x.svg", "--force")
         assert done.exit_code == 0, done.output
         assert f'width="{72 * width:g}pt"' in Path("x.svg").read_text(encoding="utf-8")

@@ -86,5 +86,5 @@ def test_what_is_ready_for_json_has_null_for_numbers_that_are_not_finite() -> No
     record = few.to_dict()
     assert record["p_value"] is None
     json.dumps(record, allow_nan=False)
-    gap = glayers.calibration_gap(LOGITS, LABELS, groups=np.arange(200) % 4, calibrator=fitted, n_folds=2)
+    gap = glayers.calibration_gap(LOGITS, LABELS, groups=np.arange(200) % 4, calibrator=fitted)
     json.dumps(gap.to_dict(), allow_nan=False)

@@ -135,7 +135,7 @@ def test_gaps_of_classes_weighted_by_their_rows_are_the_gap_of_all_rows(case: Ca
     assert np.isnan(gaps.gap[~seen]).all()
     total = gaps.count[seen] @ gaps.gap[seen] / gaps.count[seen].sum()
     assert total == pytest.approx(float(rows.weights @ (rows.top.scores - rows.top.hits)), abs=1e-9)
-    assert (gaps.certain[seen] <= np.abs(gaps.gap[seen]) + 1e-12).all()
+    assert gaps.n_predicted == seen.sum()
     assert (gaps.gap_low[seen] <= gaps.gap[seen] + 1e-9).all()
     assert (gaps.gap[seen] <= gaps.gap_high[seen] + 1e-9).all()
 

@@ -100,14 +100,13 @@ def test_the_ks_error_is_marked_where_the_gap_is_largest() -> None:
     assert abs(high - low) == pytest.approx(metrics.ks(given["uncalibrated"], labels), abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["reliability", "before-after"])
-def test_confidences_and_predictions_take_the_place_of_probabilities(kind: str) -> None:
+def test_confidences_and_predictions_take_the_place_of_probabilities() -> None:
     given, labels = methods(n=60)
     p = given["uncalibrated"]
     pair = Confidences(p.max(axis=1), p.argmax(axis=1) == labels)
-    expected = words(plots.figure(kind, {"model": p}, labels))
-    assert words(plots.figure(kind, {"model": pair})) == expected
-    assert words(plots.figure(kind, {"model": Predictions(np.log(p), labels)})) == expected
+    expected = words(plots.figure("reliability", {"model": p}, labels))
+    assert words(plots.figure("reliability", {"model": pair})) == expected
+    assert words(plots.figure("reliability", {"model": Predictions(np.log(p), labels)})) == expected
 
 
 def test_what_needs_all_classes_refuses_confidences() -> None:
@@ -204,7 +203,7 @@ def test_lines_and_letters_stand_out_from_the_ground() -> None:
         ("reliability", {}, {}, "methods must be 1 or more sets of probabilities by name"),
         ("methods", {"uncalibrated": [[0.5, 0.5]]}, {}, "methods must be 2 or more"),
         ("reliability", [[0.5, 0.5]], {}, r"got \[\[0.5, 0.5\]\]"),
-        ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'errors', 'before-after', "),
+        ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'errors', 'reliability', "),
     ],
 )
 def test_a_wrong_choice_is_named(kind: str, given: Any, choices: dict[str, Any], said: str) -> None:
@@ -216,3 +215,27 @@ def test_every_figure_says_what_it_shows_and_how_to_read_it() -> None:
     for figure in FIGURES.values():
         assert figure.title[0].isupper()
         assert figure.caption.endswith(".")
+
+
+def test_displays_draw_what_the_figures_show_on_any_axes() -> None:
+    given, labels = methods(n=60)
+    p = given["uncalibrated"]
+    alone = plots.ReliabilityDisplay.from_predictions(p, labels, name="model")
+    assert alone.ax_.get_title() == plots.figure("reliability", {"model": p}, labels).axes[0].get_title()
+    assert alone._repr_png_().startswith(b"\x89PNG")
+    mine = axes()
+    found = plots.KsDisplay.from_predictions(Predictions(np.log(p), labels), event=rank(2), ax=mine)
+    assert (found.ax_, found.figure_) == (mine, mine.figure)
+    assert mine.get_title() == f"KS {100 * metrics.ks(p, labels, event=rank(2)):.2f} %"
+    assert mine.get_legend() is not None
+
+
+def test_displays_of_a_classifier_know_its_labels() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = np.where(x[:, 0] + rng.normal(size=200) > 0, "yes", "no")
+    model = linear.LogisticRegression().fit(x, y)
+    found = plots.ReliabilityDisplay.from_estimator(model, x, y, event=label(1))
+    ece = metrics.ece(model.predict_proba(x), (y == "yes").astype(int), event=label(1))
+    assert found.spec.note == f"ECE {100 * ece:.2f} %"

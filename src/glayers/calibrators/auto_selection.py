@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from glayers.errors import BadFile
 from glayers.fitting.folds import format_gain
-from glayers.text_tables import aligned_table, markdown_table
+from glayers.text_tables import aligned_table, html_table, markdown_table
 
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
 _ANCHORS = {"uncalibrated": "no calibration", "temperature": "temperature scaling"}
@@ -135,6 +135,9 @@ class AutoSelection:
             said.append("The order of the classes is kept in every row, and so is accuracy.")
         said += [f"Not fitted: {name}. {reason}." for name, reason in self.left_out.items()]
         return said + [f"Note on {part.name}: {part.note}." for part in self.parts if part.note]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.table(), [self.summary, *self.conclusions()])
 
     def to_markdown(self) -> str:
         """Return the selection as Markdown."""

@@ -16,7 +16,7 @@ from glayers.predictions import Predictions
 from glayers.predictions.contents import Reading, Rows
 from glayers.progress import progress_bar
 from glayers.report.figures import FIGURES
-from glayers.report.words import confidence_sentence
+from glayers.report.verdict import class_gaps, confidence_sentence, verdict
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _fitted(
 
 def _findings(comparison: "Comparison", learned: Rows) -> list[Any]:
     """Return the problems that scores do not show."""
-    from glayers.report.findings import findings
+    from glayers.report.verdict import findings
 
     return list(findings(comparison, learned))
 
@@ -138,7 +138,11 @@ def _show(comparison: "Comparison", learned: Rows, name: str, quiet: bool) -> No
     show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
     show(terminal_table(comparison.cells()), "")
     for method, test in comparison.calibration_tests.items():
-        show(f"{method}: {test}", f"{method}: {confidence_sentence(test, comparison.scorecards[method])}")
+        card = comparison.scorecards[method]
+        show(f"{method}: {test}", f"{method}: {confidence_sentence(test, card)}")
+        said = verdict(test, card, class_gaps(comparison.rows(method)))
+        if said.sentence != test.finding and not test.rejected:  # single classes are off
+            show(f"{method}: {said.sentence}")
     for finding in _findings(comparison, learned):
         show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")
     if not quiet:

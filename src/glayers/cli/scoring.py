@@ -22,7 +22,8 @@ from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
-from glayers.report.words import confidence_sentence, ks_sentence
+from glayers.report.verdict import confidence_sentence
+from glayers.report.words import ks_sentence
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def rows(
     $ glayers rows calibration.npz --method temperature
     $ glayers rows calibration.npz -m vector --set strength=0.1 --json
     """
-    from glayers.learning_curve import rows_needed
+    from glayers.gap import rows_needed
 
     calibrator = arg.method_with_settings(method, settings, seed, progress=False)
     sample, inputs = arg.read_sample(calibration, reading, seed, quiet)

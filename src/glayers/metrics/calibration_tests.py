@@ -48,7 +48,7 @@ from glayers.metrics.null_distribution import (
     label_law,
     redraw,
 )
-from glayers.text_tables import p_text
+from glayers.text_tables import html_table, p_text
 
 __all__ = [
     "CalibrationTest",
@@ -69,6 +69,7 @@ _DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can 
 _FEWER_DRAWS = 199
 _MANY_ENTRIES = 5_000_000  # probabilities from where on there are fewer draws
 Verdict: TypeAlias = Literal["calibrated", "not calibrated", "too few rows", "too few groups"]
+_HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
     (_RANK_2,): "the second class is",
@@ -122,6 +123,12 @@ class CalibrationTest:
             f"{self.value:.4g}, p = {self.p_value:.2g}: a calibrated model shows {self.expected:.4g} on average "
             f"and at most {self.bound:.4g} in {100 * self.level:g} % of cases"
         )
+
+    def _cells(self) -> list[str]:
+        return [f"{number:.4g}" for number in (self.value, self.p_value, self.expected, self.bound)]
+
+    def _repr_html_(self) -> str:
+        return html_table([_HEADINGS, self._cells()])
 
 
 @dataclass(frozen=True)
@@ -213,14 +220,22 @@ class OmnibusTest:
             return f"{below} not calibrated; {rows} are too few to tell whether the {self.event} is"
         return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} not"
 
-    def __str__(self) -> str:
+    def _label(self, name: str) -> str:
+        """Return the name of a test as people read it."""
         labels = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
         labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
+        return labels[name]
+
+    def _repr_html_(self) -> str:
+        lines = [[self._label(name), *test._cells(), f"{self.adjusted[name]:.4g}"] for name, test in self.tests.items()]
+        return html_table([["test", *_HEADINGS, "adjusted p"], *lines], [str(self)])
+
+    def __str__(self) -> str:
         found = self.finding
         if self.verdict != "too few groups":
             found += f" ({p_text(self.p_value, self.n_resamples)})"
         if self.finding == "not calibrated":
-            return f"{found}; significant: {', '.join(labels[name] for name in self.rejecting)}"
+            return f"{found}; significant: {', '.join(map(self._label, self.rejecting))}"
         if self.undecided and not math.isnan(self.detectable):
             found += f"; only errors above about {100 * self.detectable:.2g} points would show"
         if self.verdict == "calibrated":

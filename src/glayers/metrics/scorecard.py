@@ -23,7 +23,7 @@ from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
 from glayers.metrics.metric import Metric, evaluate_once
 from glayers.predictions.predictions import Predictions
-from glayers.text_tables import aligned_table, markdown_table
+from glayers.text_tables import aligned_table, html_table, markdown_table
 
 __all__ = ["METRICS", "Intervals", "LabelScorecards", "Scorecard", "intervals", "label_scorecards", "scorecard"]
 
@@ -109,6 +109,9 @@ class Scorecard(ByName[float]):
         """Return a Markdown table with one line per metric."""
         return markdown_table([("metric", "value"), *self.printed().items()])
 
+    def _repr_html_(self) -> str:
+        return html_table([("metric", "value"), *self.printed().items()])
+
     def __str__(self) -> str:
         printed = self.printed()
         width = max(map(len, printed))
@@ -168,12 +171,16 @@ class Intervals(ByName[Interval]):
             lines.append((label, metric.format(found.value), ends, metric.format(found.standard_error)))
         return lines
 
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [("metric", "value", f"{100 * self.level:g} % interval", "standard error"), *self.printed()]
+
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
-        heading = ("metric", "value", f"{100 * self.level:g} % interval", "standard error")
-        table = markdown_table([heading, *self.printed()])
         footnote = self.footnote().replace("*", r"\*")
-        return f"{table}\n\n{footnote}".rstrip()
+        return f"{markdown_table(self._cells())}\n\n{footnote}".rstrip()
+
+    def _repr_html_(self) -> str:
+        return html_table(self._cells(), [self.footnote()])
 
     def __str__(self) -> str:
         lines = [("", "", f"{100 * self.level:g} % interval", "std. error"), *self.printed()]

@@ -5,10 +5,11 @@ from typing import Any
 from glayers.calibrators import Calibrator
 from glayers.decisions.costs import mean_intervals
 from glayers.decisions.threshold import threshold
-from glayers.metrics import calibration_test, intervals
+from glayers.metrics import calibration_test, intervals, scorecard
 from glayers.metrics.bootstrap import Bootstrap
 from glayers.metrics.events import check_any
 from glayers.predictions.predictions import Confidences, Predictions
+from glayers.report.verdict import class_gaps, verdict
 from glayers.report.words import capital, plural
 from glayers.shift import shift_test
 from glayers.text_tables import markdown_table
@@ -57,10 +58,11 @@ def model_card(
     calibrated = calibrator.apply(test)
     facts = calibrator.diagnostics_
     fitted_on = f"{plural(facts.rows, 'row')} of {plural(len(calibrator.classes_), 'class')}"
-    verdict = calibration_test(calibrated, level=level, random_state=random_state, progress=False)
+    tested = calibration_test(calibrated, level=level, random_state=random_state, progress=False)
+    said = verdict(tested, scorecard(calibrated), class_gaps(check_any(calibrated)))
     power = ""
-    if verdict.detectable > 0:  # not a number if there are too few groups
-        power = f" These rows would have shown an error of {100 * verdict.detectable:.2g} points in 80 % of samples."
+    if tested.detectable > 0:  # not a number if there are too few groups
+        power = f" These rows would have shown an error of {100 * tested.detectable:.2g} points in 80 % of samples."
     columns = [_numbers(rows, level, random_state) for rows in (test, calibrated)]
     cells = [(f"{100 * level:g} % intervals", "uncalibrated", "calibrated")]
     cells += [(name, columns[0][name], columns[1][name]) for name in columns[0]]
@@ -71,7 +73,7 @@ def model_card(
         "## Calibration",
         f"Calibrated by {facts.method} on {fitted_on}. The numbers below are from {plural(len(test), 'other row')}.",
         markdown_table(cells),
-        f"**Verdict.** {capital(verdict.finding)}.{power}",
+        f"**Verdict.** {capital(said.sentence)}.{power}",
         f"**Threshold.** {threshold(calibrated, accuracy=accuracy, level=level)}",
         "**Limits.**",
         "\n".join(f"- {limit}" for limit in limits),

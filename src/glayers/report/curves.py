@@ -18,11 +18,11 @@ from glayers.arrays import Bools, Floats, Ints
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.ece import bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
+from glayers.report.words import class_names
 
 __all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
 
 LEVEL = 0.95  # of all bands, intervals and tests
-_TAIL = (1 - LEVEL) / 2
 _ROUNDING = 1e-9
 _TINY = 1e-300  # the beta distribution needs positive parameters
 
@@ -64,6 +64,7 @@ class PredictedGaps:
     Holm's method. Classes that are never predicted have NaN.
     """
 
+    names: list[str]
     count: Floats
     gap: Floats
     gap_low: Floats
@@ -71,20 +72,15 @@ class PredictedGaps:
     p_value: Floats
 
     @property
-    def significant(self) -> Bools:
-        """Which classes have a significant gap."""
-        return self.p_value <= 1 - LEVEL
-
-    @property
     def off(self) -> list[int]:
         """The classes with a significant gap, the largest gap first."""
         worst_first = np.argsort(-np.nan_to_num(np.abs(self.gap)), kind="stable").tolist()
-        return [c for c in worst_first if self.significant[c]]
+        return [c for c in worst_first if self.p_value[c] <= 1 - LEVEL]
 
     @property
-    def certain(self) -> Floats:
-        """How far each class is off for certain: the near end of its interval, 0 where that may be zero."""
-        return np.nan_to_num(np.maximum(np.maximum(self.gap_low, -self.gap_high), 0.0))
+    def n_predicted(self) -> int:
+        """The number of classes that some row is predicted as."""
+        return int(np.count_nonzero(self.count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +151,9 @@ def _band(mean: Floats, n_effective: Floats) -> list[Floats]:
     from scipy.special import bdtrik  # slow to import
 
     uncertain = np.clip(mean, _ROUNDING, 1 - _ROUNDING)
+    below = (1 - LEVEL) / 2
     ends = []
-    for tail in (_TAIL, 1 - _TAIL):
+    for tail in (below, 1 - below):
         events = np.ceil(bdtrik(tail, n_effective, uncertain) - _ROUNDING)
         ends.append(np.clip(events / n_effective, 0.0, 1.0))
     return ends
@@ -271,6 +268,7 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     checked = check_rows(rows)
     best = checked.probabilities.argmax(axis=1)
     k = checked.n_classes
+    tail = (1 - LEVEL) / 2
     total = sums_by(best, checked.weights, k)
     known = total > 0
     of_class = np.where(known, total, np.nan)
@@ -282,15 +280,18 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     some_hits = np.maximum(hits, _TINY)
     some_misses = np.maximum(misses, _TINY)
     # Clopper and Pearson's interval of the accuracy, and the binomial tails at the confidence.
-    low = betaincinv(some_hits, misses + 1, _TAIL)
-    high = betaincinv(hits + 1, some_misses, 1 - _TAIL)
+    low = betaincinv(some_hits, misses + 1, tail)
+    high = betaincinv(hits + 1, some_misses, 1 - tail)
     said = np.clip(confidence, _TINY, 1.0)
     above = betainc(some_hits, misses + 1, said)
     below = 1 - betainc(hits + 1, some_misses, said)
     below[misses == 0] = 1.0  # at a confidence of 1 too
     p_value = np.full(k, np.nan)
-    p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known])
-    return PredictedGaps(total * checked.total, confidence - accuracy, confidence - high, confidence - low, p_value)
+    two_sided = np.minimum(1.0, 2 * np.minimum(above, below))
+    p_value[known] = adjust(two_sided[known])
+    names = class_names(checked.class_names, k)
+    count = total * checked.total
+    return PredictedGaps(names, count, confidence - accuracy, confidence - high, confidence - low, p_value)
 
 
 def sums_by(places: Ints, values: Floats, n_places: int) -> Floats:

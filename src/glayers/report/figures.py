@@ -1,26 +1,130 @@
-"""Curves -> specs: every figure once. `FIGURES` is the only list of figures: page, paper and command line read it."""
+"""Curves -> specs: what each figure shows, apart from how it is drawn.
 
-from collections.abc import Callable, Sequence
+A `Spec` holds axes, numbers, and marks that name the columns they draw. matplotlib (`report.plots`) and the script of
+the page draw the same specs. `FIGURES` is the only list of figures: page, paper and command line read it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints
+from glayers.arrays import Array, Floats, Ints
 from glayers.metrics import METRICS, Event, PairedDifferences, top
-from glayers.metrics.events import Rows, Scored, check_event, check_rows
+from glayers.metrics.events import Rows, Scored, check_event
 from glayers.report import curves
-from glayers.report.spec import Axis, Mark, Spec, columns_of, names_on_axis
-from glayers.report.words import class_names, ks_sentence, percent, plural, significance
+from glayers.report.words import Unit, ks_sentence, percent, plural, shortened, significance, written
 
-_PROBABILITY = Axis("predicted probability", 0.0, 1.0)
-_FRACTION = Axis("fraction of rows", 0.0, 1.0)
+Value: TypeAlias = str | float  # the name of a column, or one number for all entries
+Kind: TypeAlias = Literal["line", "boxes", "segments", "dots"]
+
+# The heading and the unit of a column of numbers; other columns are text under their own names.
+HEADINGS: dict[str, tuple[str, Unit]] = {
+    "low": ("from", "percent"),
+    "high": ("to", "percent"),
+    "count": ("rows", "rows"),
+    "confidence": ("predicted", "percent"),
+    "accuracy": ("observed", "percent"),
+    "fractile": ("fraction of rows", "percent"),
+    "cumulative_score": ("predicted, cumulative", "percent"),
+    "cumulative_hits": ("observed, cumulative", "percent"),
+    "difference": ("gap", "percent"),
+    "gap": ("gap in points", "points"),
+    "gap_low": ("from", "points"),
+    "gap_high": ("to", "points"),
+    "threshold": ("confidence above", "percent"),
+    "coverage": ("automated", "percent"),
+    "promised": ("errors promised", "percent"),
+    "actual": ("errors made", "percent"),
+    "change": ("difference", "number"),
+    "change_low": ("from", "number"),
+    "change_high": ("to", "number"),
+}
 _MOST_CLASSES = 15  # in the figure of the classes
-_DIAGONAL = Mark("segments", "ideal", (0.0, 0.0, 1.0, 1.0), "calibrated")
-_BEFORE = ("when", "before")
-_AFTER = ("when", "after")
-_POINTS = ("confidence", "accuracy", "radius")
+_IN_THE_BAND = "95 % of calibrated models"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A label and the ends; an end that is None lies where the marks end. `names` stand at the places 0, 1, 2, ...
+
+    Percent and points are written in hundredths.
+    """
+
+    label: str = ""
+    low: float | None = None
+    high: float | None = None
+    unit: Unit = "percent"
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One kind of mark in one look, drawn from columns.
+
+    With `label` it stands in the legend. `only` names a column and the value of the entries to draw. The values of each
+    kind, in this order:
+
+    - line: x, y
+    - boxes: left, bottom, right, top
+    - segments: x, y, x of the end, y of the end
+    - dots: x, y, and a radius in pixels if it varies
+    """
+
+    kind: Kind
+    look: str
+    values: tuple[Value, ...]
+    label: str = ""
+    only: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """One panel: axes, marks and numbers, with a title, a short note, and a sentence that says what is seen.
+
+    Columns are arrays or lists of text; those of one mark are equally long, or hold one entry. `table` names the
+    columns of the table of numbers. `height` is that of the panel, as a fraction of its width.
+    """
+
+    x: Axis
+    y: Axis
+    marks: tuple[Mark, ...]
+    columns: Mapping[str, Any]
+    table: tuple[str, ...]
+    title: str = ""
+    note: str = ""
+    summary: str = ""
+    height: float = 1.0
+
+    def values(self, mark: Mark) -> list[Array]:
+        """Return what a mark is drawn from, equally long; empty where nothing is to be drawn.
+
+        >>> mark = Mark("dots", "observed", ("x", 0.5), only=("where", "inside"))
+        >>> spec = Spec(Axis(), Axis(), (mark,), {"x": [1.0, 2.0], "where": ["inside", "outside"]}, ("x",))
+        >>> spec.values(mark)
+        [array([1.]), array([0.5])]
+        """
+        columns: Mapping[Any, Any] = self.columns
+        read = [np.atleast_1d(np.asarray(columns.get(value, value))) for value in mark.values]
+        if mark.only is None:
+            return list(np.broadcast_arrays(*read))
+        column, accepted = mark.only
+        drawn = np.asarray(columns[column]) == accepted
+        return [np.broadcast_to(value, drawn.shape)[drawn] for value in read]
+
+    def legend(self) -> list[Mark]:
+        """Return the marks with a label that draw something."""
+        return [mark for mark in self.marks if mark.label and self.values(mark)[0].size]
+
+    def cells(self) -> list[list[str]]:
+        """Return the table of numbers as text, with the headings first."""
+        columns = []
+        for name in self.table:
+            heading, unit = HEADINGS.get(name, (name, "text"))
+            columns.append([heading, *(written(value, unit) for value in self.columns[name])])
+        return [list(line) for line in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +132,12 @@ class Shown:
     """What one method shows of one event; a curve is computed when a figure first asks for it.
 
     `read` returns the rows of the method. `differences` are those between every two methods, the loss first, for
-    figures that need two methods.
+    figures that compare methods.
     """
 
     name: str
     read: Callable[[], Rows | Scored]
     event: Event = top
-    n_bins: int = 15
     random_state: int | None = 0
     differences: PairedDifferences | None = None
 
@@ -44,24 +147,19 @@ class Shown:
         return self.name if self.event == top else f"{self.name}, {self.event.name}"
 
     @cached_property
+    def rows(self) -> Rows | Scored:
+        """The rows of the method."""
+        return self.read()
+
+    @cached_property
     def scored(self) -> Scored:
         """The event of each row."""
-        return check_event(self.read(), event=self.event)
-
-    @cached_property
-    def bins(self) -> curves.Reliability:
-        """The reliability in bins of equal width."""
-        return curves.reliability(self.scored, n_bins=self.n_bins)
-
-    @cached_property
-    def above(self) -> curves.ErrorsAbove:
-        """The errors above each threshold."""
-        return curves.errors_above(self.scored)
+        return check_event(self.rows, event=self.event)
 
     @cached_property
     def predicted(self) -> curves.PredictedGaps:
         """Confidence and accuracy by predicted class."""
-        return curves.predicted_gaps(self.read())
+        return curves.predicted_gaps(self.rows)
 
 
 Methods: TypeAlias = Sequence[Shown]
@@ -72,7 +170,7 @@ class FigureKind(NamedTuple):
 
     `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the methods to show
     together, the first method first. `by_event` says whether it is about one event; `needs_classes` whether it needs
-    the probabilities of all classes; `least` how many methods it needs.
+    the probabilities of all classes; `compares` whether it needs two methods.
     """
 
     title: str
@@ -80,45 +178,51 @@ class FigureKind(NamedTuple):
     specs: Callable[[Methods], list[Spec]]
     by_event: bool = False
     needs_classes: bool = False
-    least: int = 1
+    compares: bool = False
 
 
-def _first_and_last(methods: Methods) -> Methods:
-    return methods if len(methods) == 1 else [methods[0], methods[-1]]
+def _before_and_after(methods: Methods) -> dict[str, Shown]:
+    """Return the first method, and the last if it is another."""
+    pair = {"before": methods[0]}
+    if len(methods) > 1:
+        pair["after"] = methods[-1]
+    return pair
 
 
-def _before_and_after(methods: Methods, curve: Callable[[Shown], Any]) -> dict[str, Any]:
-    """Return the columns of a curve of the first and of the last method, one below the other."""
-    parts = []
-    for when, method in zip(("before", "after"), _first_and_last(methods), strict=False):
-        part = columns_of(curve(method))
-        n_entries = len(next(iter(part.values())))
-        parts.append(part | {"method": [method.name] * n_entries, "when": [when] * n_entries})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _stacked(pair: Mapping[str, Shown], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the columns of several methods one below the other, with the name of the method beside each entry."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lengths = [len(next(iter(part.values()))) for part in parts]
+    columns["when"] = np.repeat(list(pair), lengths)
+    columns["method"] = np.repeat([method.name for method in pair.values()], lengths)
+    return columns
 
 
-def _both_titles(methods: Methods) -> str:
-    return " and ".join(method.title for method in _first_and_last(methods))
+def _columns_of(record: Any) -> dict[str, Any]:
+    """Return the arrays of a record by the names of their fields."""
+    return {name: values for name, values in vars(record).items() if isinstance(values, np.ndarray)}
 
 
 def _errors_above(methods: Methods) -> list[Spec]:
     """Describe the errors promised and made above each threshold, for the first and the last method."""
-    columns = _before_and_after(methods, lambda method: method.above)
+    pair = _before_and_after(methods)
+    found = [curves.errors_above(method.scored) for method in pair.values()]
+    columns = _stacked(pair, [_columns_of(part) for part in found])
+    said = [[_said_of_errors(part, place) for place in range(len(part.threshold))] for part in found]
+    columns["said"] = [sentence for sentences in said for sentence in sentences]
     marks = []
-    for when in ("before", "after"):
+    for when in pair:
         for what in ("promised", "actual"):
             label = f"{when}: {what} errors"
             marks.append(Mark("line", f"{when} {what}", ("threshold", what), label, ("when", when)))
+    at_90_percent = int(np.argmin(np.abs(found[0].threshold - 0.9)))
+    told = zip(pair.values(), said, strict=True)
+    summary = " ".join(f"{method.name} at 90 %: {sentences[at_90_percent]}" for method, sentences in told)
+    title = " and ".join(method.title for method in pair.values())
     x = Axis("confidence threshold", 0.5, 1.0)
     y = Axis("errors above it", 0.0)
     table = ("method", "threshold", "coverage", "promised", "actual")
-    columns["said"] = []
-    for method in _first_and_last(methods):
-        columns["said"] += [_said_of_errors(method.above, place) for place in range(len(method.above.threshold))]
-    summary = " ".join(
-        f"{method.name} at 90 %: {_said_of_errors(method.above, 40)}" for method in _first_and_last(methods)
-    )
-    return [Spec(x, y, tuple(marks), columns, table, _both_titles(methods), summary=summary, height=0.6)]
+    return [Spec(x, y, tuple(marks), columns, table, title, summary=summary, height=0.6)]
 
 
 def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
@@ -137,7 +241,7 @@ def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
 
 
 def _reliability(methods: Methods) -> list[Spec]:
-    return [bins_spec(method.bins, method.title) for method in methods]
+    return [bins_spec(curves.reliability(method.scored), method.title) for method in methods]
 
 
 def bins_spec(found: curves.Reliability, title: str = "") -> Spec:
@@ -145,51 +249,25 @@ def bins_spec(found: curves.Reliability, title: str = "") -> Spec:
     outside = found.outside
     share = found.count / found.count.sum()
     error = METRICS["ece"].format(float(share @ np.abs(found.confidence - found.accuracy)))
-    predicted, observed = _means(found)
+    predicted = percent(float(share @ found.confidence))
+    observed = percent(float(share @ found.accuracy))
     summary = f"Mean prediction {predicted}, observed {observed}; "
     summary += f"outside the band: {outside.sum()} of {len(outside)} bins."
-    columns = columns_of(found) | {"where": np.where(outside, "out", "in"), "radius": _radius(found.count)}
+    columns = _columns_of(found)
+    columns["where"] = np.where(outside, "out", "in")
+    columns["radius"] = 3 + 6 * np.sqrt(found.count / found.count.max())  # the area grows with the number of rows
+    place = ("confidence", "accuracy", "radius")
     marks = (
         Mark("boxes", "bar", ("low", 0.0, "high", "accuracy")),
-        _BAND,
-        _DIAGONAL,
-        Mark("dots", "observed", _POINTS, "observed", ("where", "in")),
-        Mark("dots", "outside", _POINTS, "observed, outside the band", ("where", "out")),
+        Mark("boxes", "band", ("low", "band_low", "high", "band_high"), _IN_THE_BAND),
+        Mark("segments", "ideal", (0.0, 0.0, 1.0, 1.0), "calibrated"),
+        Mark("dots", "observed", place, "observed", ("where", "in")),
+        Mark("dots", "outside", place, "observed, outside the band", ("where", "out")),
     )
+    x = Axis("predicted probability", 0.0, 1.0)
     y = Axis("observed frequency", 0.0, 1.0)
-    return Spec(_PROBABILITY, y, marks, columns, _BINS_TABLE, title, f"ECE {error}", summary)
-
-
-_BAND = Mark("boxes", "band", ("low", "band_low", "high", "band_high"), "95 % of calibrated models")
-_BINS_TABLE = ("low", "high", "count", "confidence", "accuracy")
-
-
-def _radius(count: Floats) -> Floats:
-    """Return the radius of dots whose area grows with the number of rows."""
-    return 3 + 6 * np.sqrt(count / count.max())
-
-
-def _means(found: curves.Reliability) -> tuple[str, str]:
-    """Return the mean confidence and the accuracy of all rows, in words."""
-    share = found.count / found.count.sum()
-    return percent(float(share @ found.confidence)), percent(float(share @ found.accuracy))
-
-
-def _before_after(methods: Methods) -> list[Spec]:
-    """Describe the reliability of the first and the last method on the same axes."""
-    columns = _before_and_after(methods, lambda method: method.bins)
-    columns["radius"] = _radius(columns["count"])
-    marks = (
-        _DIAGONAL,
-        Mark("dots", "before", _POINTS, "before calibration", _BEFORE),
-        Mark("dots", "after", _POINTS, "after calibration", _AFTER),
-    )
-    x = Axis("what the model says", 0.0, 1.0)
-    y = Axis("how often it is right", 0.0, 1.0)
-    means = [(method.name, *_means(method.bins)) for method in _first_and_last(methods)]
-    said = [f"{name}: says {predicted}, right {observed}" for name, predicted, observed in means]
-    table = ("method", *_BINS_TABLE)
-    return [Spec(x, y, marks, columns, table, _both_titles(methods), summary=f"{'; '.join(said)}.")]
+    table = ("low", "high", "count", "confidence", "accuracy")
+    return Spec(x, y, marks, columns, table, title, f"ECE {error}", summary)
 
 
 def _ks(methods: Methods) -> list[Spec]:
@@ -200,20 +278,20 @@ def _ks(methods: Methods) -> list[Spec]:
 def gap_spec(found: curves.KsCurves, title: str = "") -> Spec:
     """Describe cumulative score minus cumulative hits; a calibrated model stays within the band."""
     difference = found.cumulative_score - found.cumulative_hits
-    columns = columns_of(found) | {"difference": difference}
+    columns = _columns_of(found) | {"difference": difference}
     bound = found.test.bound
     at = float(found.fractile[found.where])
     marks = (
-        Mark("boxes", "band", (0.0, -bound, 1.0, bound), _BAND.label),
+        Mark("boxes", "band", (0.0, -bound, 1.0, bound), _IN_THE_BAND),
         Mark("segments", "ideal", (0.0, 0.0, 1.0, 0.0)),
         Mark("line", "observed", ("fractile", "difference"), "predicted minus observed"),
         Mark("segments", "largest", (at, 0.0, at, float(difference[found.where])), "KS error"),
     )
     table = ("fractile", "cumulative_score", "cumulative_hits", "difference")
-    note = METRICS["ks"].format(found.test.value)
+    note = f"KS {METRICS['ks'].format(found.test.value)}"
+    x = Axis("fraction of rows", 0.0, 1.0)
     y = Axis("predicted minus observed")
-    summary = f"{ks_sentence(found.test)}."
-    return Spec(_FRACTION, y, marks, columns, table, title, f"KS {note}", summary, height=0.8)
+    return Spec(x, y, marks, columns, table, title, note, f"{ks_sentence(found.test)}.", height=0.8)
 
 
 def _loss_differences(methods: Methods) -> list[Spec]:
@@ -242,49 +320,53 @@ def _loss_differences(methods: Methods) -> list[Spec]:
     title = f"{metric.short_label}, method minus {first.name}"
     x = Axis(metric.short_label, unit="number")
     table = ("method", "change", "change_low", "change_high", "significant")
-    return [Spec(x, names_on_axis(columns["method"]), marks, columns, table, title, summary=summary)]
+    return [Spec(x, _names_on_axis(columns["method"]), marks, columns, table, title, summary=summary)]
 
 
 def _line_at_zero(n_lines: int) -> Mark:
     return Mark("segments", "ideal", (0.0, -0.5, 0.0, n_lines - 0.5))
 
 
+def _names_on_axis(names: Sequence[str]) -> Axis:
+    """Return an axis with a name at each place, the first at the top."""
+    fitting = tuple(shortened(" ".join(name.split()), 24) for name in names)
+    return Axis("", -0.5, len(names) - 0.5, "text", fitting)
+
+
 def _classes(methods: Methods) -> list[Spec]:
     """Describe confidence minus accuracy by predicted class, for the first and the last method; the worst first."""
-    shown = _first_and_last(methods)
-    rows = check_rows(shown[0].read())
-    classes = worst_classes(shown)[:_MOST_CLASSES]
-    every_name = class_names(rows.class_names, rows.n_classes)
-    names = [every_name[c] for c in classes]
-    columns = _before_and_after(methods, lambda method: method.predicted)
-    which = np.concatenate([classes + part * rows.n_classes for part in range(len(shown))])
-    columns = {name: values[which] for name, values in columns.items()}
-    # Before above, after below the middle of a line.
-    columns["place"] = np.concatenate([np.arange(len(classes)) + beside for beside in (-0.16, 0.16)])[: len(which)]
-    columns["class"] = names * len(shown)
+    pair = _before_and_after(methods)
+    found = [method.predicted for method in pair.values()]
+    classes = worst_classes(found)[:_MOST_CLASSES]
+    parts = []
+    for part, beside in zip(found, (-0.16, 0.16), strict=False):  # before above, after below the middle of a line
+        columns = {name: values[classes] for name, values in _columns_of(part).items()}
+        parts.append(columns | {"place": np.arange(len(classes)) + beside})
+    columns = _stacked(pair, parts)
+    names = [found[0].names[c] for c in classes]
+    columns["class"] = names * len(pair)
     columns["significant"] = [significance(p <= 1 - curves.LEVEL) for p in columns["p_value"].tolist()]
-    ends = ("gap_low", "place", "gap_high", "place")
-    marks = (
-        _line_at_zero(len(classes)),
-        Mark("segments", "before whisker", ends, "", _BEFORE),
-        Mark("segments", "after whisker", ends, "", _AFTER),
-        Mark("dots", "before", ("gap", "place"), "before calibration", _BEFORE),
-        Mark("dots", "after", ("gap", "place"), "after calibration", _AFTER),
-    )
-    x = Axis("confidence minus accuracy, points", unit="points")
-    off = [f"{method.name} {len(method.predicted.off) or 'none'}" for method in shown]
+    marks = [_line_at_zero(len(classes))]
+    for when in pair:
+        ends = ("gap_low", "place", "gap_high", "place")
+        marks.append(Mark("segments", f"{when} whisker", ends, "", ("when", when)))
+        marks.append(Mark("dots", when, ("gap", "place"), f"{when} calibration", ("when", when)))
+    off = [f"{method.name} {len(method.predicted.off) or 'none'}" for method in pair.values()]
     summary = f"Classes significantly off: {', '.join(off)}."
-    title = f"{len(classes)} of {plural(rows.n_classes, 'class')}"
+    title = f"{len(classes)} of {plural(len(found[0].names), 'class')}"
+    x = Axis("confidence minus accuracy, points", unit="points")
     table = ("class", "method", "gap", "gap_low", "gap_high", "count", "significant")
-    return [Spec(x, names_on_axis(names), marks, columns, table, title, summary=summary)]
+    return [Spec(x, _names_on_axis(names), tuple(marks), columns, table, title, summary=summary)]
 
 
-def worst_classes(shown: Methods) -> Ints:
+def worst_classes(gaps: Sequence[curves.PredictedGaps]) -> Ints:
     """Return the classes that any method predicts: those first that are furthest off for certain."""
-    gaps = [method.predicted for method in shown]
     # By the near ends of the intervals, and among classes that may be right by the gap itself.
-    worth = sum(found.certain + 1e-6 * np.nan_to_num(np.abs(found.gap)) for found in gaps)
-    order = np.argsort(-np.asarray(worth), kind="stable")
+    worth: Floats = np.zeros(len(gaps[0].count))
+    for found in gaps:
+        certain = np.maximum(found.gap_low, -found.gap_high).clip(min=0.0)
+        worth += np.nan_to_num(certain) + 1e-6 * np.nan_to_num(np.abs(found.gap))
+    order = np.argsort(-worth, kind="stable")
     known = np.any([found.count > 0 for found in gaps], axis=0)
     return order[known[order]]
 
@@ -295,11 +377,6 @@ FIGURES: dict[str, FigureKind] = {
         "If only predictions above a confidence are used: the errors that the model promises, and those it makes.",
         _errors_above,
         by_event=True,
-    ),
-    "before-after": FigureKind(
-        "Before and after",
-        "What the model says and how often it is right, in groups of rows. Dots below the line are overconfident.",
-        _before_after,
     ),
     "reliability": FigureKind(
         "Reliability diagram",
@@ -326,6 +403,6 @@ FIGURES: dict[str, FigureKind] = {
         "Difference in loss",
         "Each method compared with the first on the same rows, with 95 % intervals: better on the left.",
         _loss_differences,
-        least=2,
+        compares=True,
     ),
 }

@@ -8,12 +8,12 @@ import base64
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -22,16 +22,17 @@ from glayers.checks import check_switch
 from glayers.errors import BadFile
 from glayers.files import file_path, write_whole
 from glayers.predictions import Confidences, Predictions
+from glayers.report.answers import answers, headline, measure, method_lines, verdict_sentence
 from glayers.report.figures import FIGURES
-from glayers.report.verdict import answers, headline, measure, method_lines, verdict_sentence
-from glayers.report.words import typeset
+from glayers.report.words import plural, typeset
+from glayers.text_tables import json_ready
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 # Joined into one file each, in this order.
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
-_SCRIPTS = ("drawing.js", "main.js")
+_SCRIPTS = ("drawing.js", "card.js", "main.js")
 
 
 def write_report(
@@ -83,7 +84,7 @@ def write_report(
     found = measure(comparison, n_resamples, random_state, calibration, progress)
     panels = found.panels()
     page = _render(
-        panels,
+        {name: [asdict(spec) for spec in specs] for name, specs in panels.items()},
         comparison=comparison,
         title="Calibration report" if title is None else title,
         found=found,
@@ -96,6 +97,7 @@ def write_report(
         selections={name: c.selection_ for name, c in comparison.calibrators.items() if isinstance(c, AutoCalibrator)},
         random_state=random_state,
         n_resamples=n_resamples,
+        plural=plural,
         version=version("glayers"),
     )
     # A class name may hold a lone surrogate, which has no encoding.
@@ -105,20 +107,12 @@ def write_report(
 def script_json(value: Any) -> str:
     r"""Return JSON that can stand inside a <script>, whatever strings it holds; what is not finite is null.
 
-    >>> print(script_json(["</script>", np.array([0.25, 6157.0, np.nan])]))
+    >>> print(script_json(["</script>", [0.25, 6157.0, float("nan")]]))
     ["\u003c/script\u003e",[0.25,6157.0,null]]
     """
-    finite = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
-    text = json.dumps(finite, separators=(",", ":"))
+    text = json.dumps(json_ready(value), separators=(",", ":"))
     # Inside <script> an HTML parser looks for these alone; JSON reads them back from their codes.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plain(value: Any) -> Any:
-    """Return an array as a list, and a record by its fields."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return vars(value)
 
 
 def _refuse_early(target: Path, force: bool) -> None:

@@ -10,10 +10,12 @@ shapes say the same without colours. No global setting of matplotlib changes.
 
 import math
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from io import BytesIO
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,19 +31,17 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, number_between
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
-from glayers.metrics.events import Rows, check_any
-from glayers.report.figures import FIGURES, Shown
-from glayers.report.spec import Axis, Kind, Mark, Spec
+from glayers.metrics.events import Rows, Scored, check_any, check_event
+from glayers.report.curves import ks_curves, reliability
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, bins_spec, gap_spec
 from glayers.report.words import Unit, shortened
 
-__all__ = ["draw", "figure", "style"]
+__all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style"]
 
 TEXT = 8.0  # points
 SMALL = 7.0  # the least that most journals ask for
 PANEL = 2.6  # inches
-_LIST = 4.2  # inches of a panel with a list of names
 _ACROSS = 4  # panels in a row
-_MARGIN = 0.04  # of an axis, beyond the marks
 _FONT = "DejaVu Sans"  # comes with matplotlib, so figures are the same on every machine
 
 # Colours by meaning.
@@ -53,34 +53,19 @@ COLOURS = {
     "score": "#0a63b0",
     "truth": "#cf5a00",
 }
-
-
-class Look(NamedTuple):
-    """How a mark looks: its colour by name, and its line or marker."""
-
-    colour: str
-    width: float = 1.4
-    dash: str = "-"
-    alpha: float = 1.0
-    marker: str = "o"
-    edge: str = "background"
-
-
-LOOKS: dict[str, Look] = {
-    "observed": Look("truth", width=1.8),
-    "outside": Look("truth", marker="D", edge="ink"),
-    "before": Look("truth"),
-    "after": Look("score"),
-    "before promised": Look("truth", dash="--"),
-    "after promised": Look("score", dash="--"),
-    "before actual": Look("truth", width=1.8),
-    "after actual": Look("score", width=1.8),
-    "before whisker": Look("truth", alpha=0.7),
-    "after whisker": Look("score", alpha=0.7),
-    "ideal": Look("ink", width=1.0, dash="--"),
-    "band": Look("band", alpha=0.6),
-    "bar": Look("truth", alpha=0.3),
-    "largest": Look("ink", width=1.8),
+# What each word of a look sets.
+LOOKS: dict[str, dict[str, Any]] = {
+    "observed": {"color": COLOURS["truth"], "linewidth": 1.8},
+    "outside": {"color": COLOURS["truth"], "marker": "D", "edgecolor": COLOURS["ink"]},
+    "before": {"color": COLOURS["truth"]},
+    "after": {"color": COLOURS["score"]},
+    "promised": {"linestyle": "--"},
+    "actual": {"linewidth": 1.8},
+    "whisker": {"alpha": 0.7},
+    "ideal": {"color": COLOURS["ink"], "linewidth": 1.0, "linestyle": "--"},
+    "band": {"color": COLOURS["band"], "alpha": 0.6},
+    "bar": {"color": COLOURS["truth"], "alpha": 0.3},
+    "largest": {"color": COLOURS["ink"], "linewidth": 1.8},
 }
 
 
@@ -91,7 +76,6 @@ def figure(
     *,
     sample_weight: object = None,
     event: Event = top,
-    n_bins: int = 15,
     random_state: int = 0,
     width: float | None = None,
 ) -> Figure:
@@ -109,8 +93,6 @@ def figure(
         Row weights (n,).
     event
         `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
-    n_bins
-        The number of bins of a reliability diagram.
     random_state
         The seed of resamples.
     width
@@ -130,14 +112,15 @@ def figure(
     """
     check_choice(kind, FIGURES, "kind")
     described = FIGURES[kind]
-    if not isinstance(methods, Mapping) or len(methods) < described.least:
+    least = 2 if described.compares else 1
+    if not isinstance(methods, Mapping) or len(methods) < least:
         raise BadPredictions(
-            f"methods must be {described.least} or more sets of probabilities by name, such as "
+            f"methods must be {least} or more sets of probabilities by name, such as "
             f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
         )
     checked = {name: check_any(given, labels, sample_weight, strict=True) for name, given in methods.items()}
-    settings: dict[str, Any] = {"event": event, "n_bins": n_bins, "random_state": random_state}
-    if described.least > 1:
+    settings: dict[str, Any] = {"event": event, "random_state": random_state}
+    if described.compares:
         loss = "nll" if isinstance(next(iter(checked.values())), Rows) else "confidence_nll"
         draws: dict[str, Any] = {"random_state": random_state, "progress": False}
         settings["differences"] = paired_differences(checked, metrics=[loss], **draws)
@@ -151,10 +134,12 @@ def _figure_of(specs: Sequence[Spec], width: float | None) -> Figure:
     """Draw specs side by side, and collect their legends into one."""
     names = specs[0].y.names
     across = min(_ACROSS, len(specs))
-    panel = _LIST if names else PANEL
+    panel = 4.2 if names else PANEL  # room for names
     if width is not None:
         panel = width / across
-    height = 0.22 * len(names) + 0.8 if names else max(2.2, panel)
+    height = max(2.2, panel)
+    if names:
+        height = 0.22 * len(names) + 0.8
     with style():
         drawn, panels = grid(len(specs), size=(panel, height))
         for axes, spec in zip(panels, specs, strict=True):
@@ -260,7 +245,7 @@ def draw(axes: Axes, spec: Spec) -> Axes:
         values = spec.values(mark)
         if values[0].size:
             _MARKS[mark.kind](axes, mark, *values)
-    axes.margins(_MARGIN)
+    axes.margins(0.04)  # beyond the marks, as on the page
     axes.set(xlabel=spec.x.label, ylabel=spec.y.label)
     axes.set(xlim=(spec.x.low, spec.x.high), ylim=(spec.y.low, spec.y.high))
     dress(axes)
@@ -270,6 +255,110 @@ def draw(axes: Axes, spec: Spec) -> Axes:
         axes.tick_params(axis="y", length=0)
         axes.yaxis.set_inverted(True)
     return axes
+
+
+class _Display(ABC):
+    """One panel on an Axes, made as scikit-learn makes its displays."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    @classmethod
+    def from_predictions(
+        cls,
+        probabilities: object,
+        labels: object = None,
+        *,
+        sample_weight: object = None,
+        event: Event = top,
+        name: str = "",
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the panel of predictions.
+
+        Parameters
+        ----------
+        probabilities
+            Array (n, k), `Predictions` or `Confidences`.
+        labels, sample_weight
+            Class numbers and row weights (n,); left out with `Predictions` and `Confidences`.
+        event
+            `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+        name
+            The title.
+        ax
+            Where to draw; None makes a figure.
+        """
+        scored = check_event(check_any(probabilities, labels, sample_weight, strict=True), event=event)
+        return cls(cls._describe(scored, name)).plot(ax=ax)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, **settings: Any) -> Self:
+        """Draw the panel of a fitted classifier with `predict_proba` and `classes_`; settings as `from_predictions`."""
+        labels = np.searchsorted(estimator.classes_, y)
+        return cls.from_predictions(estimator.predict_proba(X), labels, **settings)
+
+    @staticmethod
+    @abstractmethod
+    def _describe(scored: Scored, name: str) -> Spec:
+        """Return what to draw."""
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw on an Axes, or on that of a new figure; they are then `ax_` and `figure_`."""
+        with style():
+            if ax is None:
+                drawn, (self.ax_,) = grid(1)
+                tidy(drawn, [draw(self.ax_, self.spec)])
+            else:
+                self.ax_ = draw(ax, self.spec)
+                ax.legend(fontsize=SMALL, frameon=False)
+            title(self.ax_, self.spec.title, self.spec.note)
+        whole: Any = self.ax_.get_figure(root=True)
+        self.figure_: Figure = whole
+        return self
+
+    def _repr_png_(self) -> bytes:
+        stream = BytesIO()
+        self.figure_.savefig(stream, dpi=150)
+        return stream.getvalue()
+
+
+class ReliabilityDisplay(_Display):
+    """A reliability diagram with its band; see `from_predictions` and `from_estimator`.
+
+    Attributes
+    ----------
+    spec
+        What is drawn.
+    ax_, figure_
+        The Axes and its figure.
+
+    Examples
+    --------
+    >>> p = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
+    >>> ReliabilityDisplay.from_predictions(p, [0, 1, 0]).ax_.get_ylabel()
+    'observed frequency'
+    """
+
+    @staticmethod
+    def _describe(scored: Scored, name: str) -> Spec:
+        return bins_spec(reliability(scored), name)
+
+
+class KsDisplay(_Display):
+    """The cumulative gap behind the KS error, with its band; see `from_predictions` and `from_estimator`.
+
+    Attributes
+    ----------
+    spec
+        What is drawn.
+    ax_, figure_
+        The Axes and its figure.
+    """
+
+    @staticmethod
+    def _describe(scored: Scored, name: str) -> Spec:
+        return gap_spec(ks_curves(scored), name)
 
 
 def dress(axes: Axes) -> Axes:
@@ -285,35 +374,34 @@ def dress(axes: Axes) -> Axes:
     return axes
 
 
+def _look(mark: Mark) -> dict[str, Any]:
+    """Return the settings of a mark: its label, and what the words of its look set."""
+    settings: dict[str, Any] = {"label": mark.label, "linewidth": 1.4}
+    for word in mark.look.split():
+        settings |= LOOKS[word]
+    return settings
+
+
 def _line(axes: Axes, mark: Mark, x: Array, y: Array) -> None:
-    axes.plot(x, y, label=mark.label, solid_capstyle="round", **_stroke(mark))
+    axes.plot(x, y, solid_capstyle="round", **_look(mark))
 
 
 def _boxes(axes: Axes, mark: Mark, left: Array, bottom: Array, right: Array, top: Array) -> None:
-    look = LOOKS[mark.look]
-    fill: dict[str, Any] = {"color": COLOURS[look.colour], "alpha": look.alpha, "linewidth": 0}
-    axes.bar(left, top - bottom, right - left, bottom, align="edge", label=mark.label, **fill)
+    look = _look(mark) | {"linewidth": 0}
+    axes.bar(left, top - bottom, right - left, bottom, align="edge", **look)
 
 
 def _segments(axes: Axes, mark: Mark, x: Array, y: Array, x_end: Array, y_end: Array) -> None:
     nothing = np.full(len(x), np.nan)  # ends the pen's stroke
     xs = np.column_stack([x, x_end, nothing]).ravel()
     ys = np.column_stack([y, y_end, nothing]).ravel()
-    axes.plot(xs, ys, label=mark.label, solid_capstyle="butt", **_stroke(mark))
+    axes.plot(xs, ys, solid_capstyle="butt", **_look(mark))
 
 
-def _stroke(mark: Mark) -> dict[str, Any]:
-    look = LOOKS[mark.look]
-    return {"color": COLOURS[look.colour], "linewidth": look.width, "linestyle": look.dash, "alpha": look.alpha}
-
-
-def _dots(axes: Axes, mark: Mark, x: Array, y: Array, radius: Array | None = None) -> None:
-    look = LOOKS[mark.look]
-    diameter = np.full(len(x), 4.5) if radius is None else radius  # a pixel of the page is half a point here
-    # A marker may cross the edge of the Axes, and no room is made for it.
-    place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label, "marker": look.marker}
-    points = axes.scatter(x, y, diameter**2, COLOURS[look.colour], **place)
-    points.set(edgecolor=COLOURS[look.edge], linewidth=0.8)
+def _dots(axes: Axes, mark: Mark, x: Array, y: Array, radius: Array | float = 4.5) -> None:
+    look = {"edgecolor": COLOURS["background"]} | _look(mark) | {"linewidth": 0.8}
+    # A pixel of the page is half a point here. A marker may cross the edge of the Axes, and no room is made for it.
+    points = axes.scatter(x, y, np.square(radius), zorder=4, clip_on=False, **look)
     points.set_in_layout(False)
 
 

@@ -1,46 +1,18 @@
-"""Numbers and test results -> the words in which terminal, figures and page say them: each statement has one source.
-
-Whether a model is calibrated is what `OmnibusTest` says. So "overconfident" stands only where its tests of the
-confidence reject, and no second test decides about it.
-"""
+"""Numbers and names -> the words in which terminal, figures and page say them."""
 
 import math
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
+from glayers.metrics import METRICS, CalibrationTest
 
 _BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<\u2264] )|(?<=\bp [=<\u2264]) (?=\d)")
 _MINUS = re.compile(r"(?:(?<=[\s(])|^)-(?=\d)")
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
 _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-CONFIDENCE_TESTS = ("ks", "ece")
 
 Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text"]
-
-
-def direction(test: OmnibusTest, card: Scorecard) -> str:
-    """Return in which direction the confidence is off, or "" if no test of the confidence rejects.
-
-    The mean gap is where the sum behind the KS error ends, so it is significant if it exceeds the bound of that test.
-    """
-    if not set(CONFIDENCE_TESTS) & set(test.rejecting):
-        return ""
-    gap = card["confidence"] - card["accuracy"]
-    if not abs(gap) > test.tests["ks"].bound:
-        return "correct on average but miscalibrated at some confidences"
-    return "overconfident" if gap > 0 else "underconfident"
-
-
-def confidence_sentence(test: OmnibusTest, card: Scorecard) -> str:
-    """Return mean confidence and accuracy, and in which direction they are off, if they are."""
-    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
-    means = f"mean confidence {confidence}, accuracy {accuracy}"
-    word = direction(test, card)
-    if not word:
-        return means
-    return f"{word} ({means})"
 
 
 def ks_sentence(test: CalibrationTest) -> str:

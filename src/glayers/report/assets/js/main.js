@@ -1,4 +1,4 @@
-// The data in the page -> its figures, the panel about acting on probabilities, and two buttons.
+// The data in the page -> its figures, the panel about acting on probabilities, and three buttons.
 
 const data = JSON.parse(document.getElementById("report-data").textContent);
 const byId = (id) => document.getElementById(id);
@@ -32,6 +32,7 @@ function setTheme(theme) {
 
 setTheme(dark ? "dark" : "light");
 byId("theme").addEventListener("click", () => setTheme(byId("theme").textContent.toLowerCase()));
+byId("card").addEventListener("click", saveCard);
 byId("copy").addEventListener("click", () => {
   navigator.clipboard.writeText(byId("summary").innerText).then(() => { byId("copy").textContent = "Copied"; });
 });
