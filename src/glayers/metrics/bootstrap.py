@@ -9,7 +9,14 @@ Bootstrap Confidence Intervals", Journal of the American Statistical Association
 
 Both are too narrow for few units, and where few rows or groups cause most of the variance. So they reach as far as
 Student's t, with the degrees of freedom of the variance. Hesterberg, "What Teachers Should Know About the Bootstrap",
-American Statistician, 2015. A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
+American Statistician, 2015.
+
+Near 0, no two-sided interval of a calibration error is right, and an upper bound takes its place: a quantile of the
+resamples, without a correction of bias. It covers at least as often as it says. The sets of rows whose error stays below
+the true one are convex, because errors are norms of gaps. So a line touches that set at the truth, and wherever
+resamples pass the line, their error is at least the true one. On the line the quantile is the usual one of a mean.
+
+A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
 1934), with an effective number of rows where rows have weights or groups (Korn and Graubard, Survey Methodology 1998).
 """
 
@@ -33,7 +40,6 @@ __all__ = ["Interval"]
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
-_FEW_SCORES = 10  # with ties in tenths, 23 of 28 unflagged intervals of KS covered: docs/how-to/intervals.md
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
 
 
@@ -41,6 +47,7 @@ class Interval(NamedTuple):
     """A value, its confidence interval, its standard error, and the mean of the resamples minus the value.
 
     `unreliable` says in a few words why the interval should not be trusted; it is empty if nothing speaks against it.
+    `one_sided` says why there is only an upper bound, which is `high`; `low` is then the lowest possible value.
     """
 
     value: float
@@ -49,23 +56,24 @@ class Interval(NamedTuple):
     standard_error: float
     bias: float
     unreliable: str = ""
+    one_sided: str = ""
 
 
 class Evidence(NamedTuple):
-    """Effective numbers of rows, of units (rows or groups), and of units with the rarer outcome of the event.
+    """Effective numbers of rows and of units (rows or groups), and what makes too little of them.
 
-    Weights count as Kish's effective number, (sum w)^2 / sum w^2.
+    Weights count as Kish's effective number, (sum w)^2 / sum w^2. The last three say in a few words what is wrong: with
+    every interval, with those of losses and errors, and with two-sided ones of errors.
     """
 
     n_rows: float = math.inf
     n_units: float = math.inf
-    n_rarer: float = math.inf
-    rarer: str = "errors"
-    grouped: bool = False
+    n_rarer: float = math.inf  # units with the rarer outcome of the event
     even: bool = True  # independent rows of equal weight
-    n_scores: int | None = None  # different scores, if few
-    copied: bool = False  # whether most rows of a group are copies of each other
     binary: bool = False  # whether there are two classes
+    few_groups: str = ""
+    few_outcomes: str = ""
+    few_scores: str = ""
 
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Evidence":
@@ -73,15 +81,27 @@ class Evidence(NamedTuple):
         hits = rows.top.hits
         n_errors = effective_rows(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
         n_hits = effective_rows(np.bincount(rows.group_numbers, rows.weights * hits))
-        rarer = "errors" if n_errors <= n_hits else "hits"
+        n_rarer, rarer = min((n_errors, "errors"), (n_hits, "hits"))
         even = math.isclose(rows.n_units, np.count_nonzero(rows.weights))
-        scores, which = distinct_scores(rows.top.scores)
-        n_scores = len(scores) if len(scores) <= _FEW_SCORES else None
-        in_groups = np.unique(rows.group_numbers * len(scores) + which)
-        copied = 2 * len(in_groups) <= len(rows)
-        grouped = rows.groups is not None
+        few_groups = ""
+        if rows.groups is not None and rows.n_units < 7.9:  # 8 groups whose sizes differ by a row are enough
+            few_groups = f"too few groups: they count as {rows.n_units:.1f}"
+        few_outcomes = ""
+        if n_rarer < 5:
+            few_outcomes = f"too few {rarer} seen: {n_rarer:.2g}"
         binary = rows.n_classes == 2
-        return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, grouped, even, n_scores, copied, binary)
+        return cls(rows.total, rows.n_units, n_rarer, even, binary, few_groups, few_outcomes, _few_scores(rows))
+
+
+def _few_scores(rows: Rows | Scored) -> str:
+    """Say whether scores repeat so often that the error is the larger of few numbers."""
+    scores, which = distinct_scores(rows.top.scores)
+    if len(scores) <= 10:  # with ties in tenths, 23 of 28 unflagged intervals of KS covered: docs/how-to/intervals.md
+        return f"few different scores: {len(scores)}"
+    in_groups = np.unique(rows.group_numbers * len(scores) + which)
+    if 2 * len(in_groups) <= len(rows):  # with 20 copies, 4 of 7 intervals covered
+        return "rows of a group are copies"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -134,19 +154,29 @@ class Bootstrapped(NamedTuple):
         return Bootstrapped(self.value - other.value, left_out, drawn, self.metric, evidence, is_difference=True)
 
     def interval(self, level: float) -> Interval:
-        """Return the exact interval of a share, the percentile interval of a difference of errors, else BCa."""
+        """Return the exact interval of a share, the percentile interval of a difference of errors, else BCa.
+
+        A calibration error that is too small for two ends has an upper bound alone.
+        """
         error = self._standard_error()
         bias = 0.0
         if error < math.inf:
             bias = float(self.drawn.mean()) - self.value
-        if self.metric.kind == "share" and not self.is_difference:
+        unreliable = self._unreliable_because(error, bias)
+        if self.is_difference:
+            return Interval(self.value, *self._ends(level, error), error, bias, unreliable)
+        one_sided = ""
+        if self.metric.kind == "error" and not unreliable:
+            one_sided = self._one_sided_because(error, bias)
+        if self.metric.kind == "share":
             low, high = self._exact_ends(level, error)
+        elif one_sided:
+            low, high = self.metric.lowest, self._upper_bound(level, error)
         else:
             low, high = self._ends(level, error)
-        if not self.is_difference:
-            low = max(low, self.metric.lowest)
-            high = min(high, self.metric.highest)
-        return Interval(self.value, low, high, error, bias, self._unreliable_because(error, bias))
+        low = max(low, self.metric.lowest)
+        high = min(high, self.metric.highest)
+        return Interval(self.value, low, high, error, bias, unreliable, one_sided)
 
     def p_value(self) -> float:
         """Return the smallest 1 - level whose interval excludes 0."""
@@ -175,26 +205,37 @@ class Bootstrapped(NamedTuple):
 
     def _ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the ends of the BCa interval, or of the percentile interval."""
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom())
+        bias, acceleration = self._correction()
+        return self._end(-z, bias, acceleration, error), self._end(z, bias, acceleration, error)
+
+    def _upper_bound(self, level: float, error: float) -> float:
+        """Return what an error stays below; skewness may only raise it.
+
+        It is as far out as the upper of two ends: rows that show a small error by chance choose the bound.
+        """
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom())
+        _, acceleration = self._correction()
+        return max(self.value, self._end(z, 0.0, max(acceleration, 0.0), error))
+
+    def _end(self, z: float, bias: float, acceleration: float, error: float) -> float:
+        """Return the resample that lies z standard errors from the middle, by Efron's formula."""
         from scipy.special import ndtr
 
-        z = _quantile(level, self._degrees_of_freedom())
-        bias, acceleration = self._correction()
+        # Past the pole of the formula lies the far end of the distribution.
+        moved = bias + (bias + z) / max(1 - acceleration * (bias + z), _NEAR_POLE)
         ordered = np.sort(self.drawn)
         last = len(ordered)
-        places = []
-        for end in (-z, z):
-            # Efron's formula. Past its pole lies the far end of the distribution.
-            moved = bias + (bias + end) / max(1 - acceleration * (bias + end), _NEAR_POLE)
-            # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
-            places.append(round((last + 1) * float(ndtr(moved)), 9))
-        low = float(ordered[np.clip(math.floor(places[0]), 1, last) - 1])
-        high = float(ordered[np.clip(math.ceil(places[1]), 1, last) - 1])
-        # Beyond the last resample a normal distribution goes on.
-        if error < math.inf and places[0] < 1:
-            low = min(low, self.value - z * error)
-        if error < math.inf and places[1] > last:
-            high = max(high, self.value + z * error)
-        return low, high
+        # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
+        place = round((last + 1) * float(ndtr(moved)), 9)
+        beyond = math.nan  # Beyond the last resample a normal distribution goes on.
+        if error < math.inf:
+            beyond = self.value + z * error
+        if z < 0:
+            low = float(ordered[np.clip(math.floor(place), 1, last) - 1])
+            return min(low, beyond) if place < 1 else low
+        high = float(ordered[np.clip(math.ceil(place), 1, last) - 1])
+        return max(high, beyond) if place > last else high
 
     def _exact_ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
@@ -205,7 +246,8 @@ class Bootstrapped(NamedTuple):
         n_rows = evidence.n_rows
         if not evidence.even:
             # As many independent rows of equal weight would have this standard error.
-            few_units = _quantile(level, math.inf) / _quantile(level, max(evidence.n_units - 1, 1.0))
+            probability = (1 + level) / 2
+            few_units = _quantile(probability, math.inf) / _quantile(probability, max(evidence.n_units - 1, 1.0))
             n_rows = evidence.n_units
             if error:
                 n_rows = min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
@@ -261,36 +303,41 @@ class Bootstrapped(NamedTuple):
         return influences / largest
 
     def _unreliable_because(self, error: float, bias: float) -> str:
-        """Return why not to trust the interval, or nothing.
+        """Return why not to trust any interval, or nothing.
 
-        The limits were made from simulated models and checked on others: docs/intervals.md.
+        The limits were made from simulated models and checked on others: docs/how-to/intervals.md.
         """
         kind = self.metric.kind
-        evidence = self.evidence
-        if evidence.grouped and evidence.n_units < 7.9:  # 8 groups whose sizes differ by a row are enough
-            return f"too few groups: they count as {evidence.n_units:.1f}"
-        if kind in ("loss", "error") and evidence.n_rarer < 5:
-            return f"too few {evidence.rarer} seen: {evidence.n_rarer:.2g}"
-        if kind == "error" and abs(bias) > max(error / 5, _SAME):
+        if self.evidence.few_groups:
+            return self.evidence.few_groups
+        if kind in ("loss", "error") and self.evidence.few_outcomes:
+            return self.evidence.few_outcomes
+        if self.is_difference and kind == "error" and self._biased(error, bias):
             return "the resamples are biased"
-        if self.is_difference:
+        if self.is_difference or kind == "error":
             return ""
-        if kind == "error" and self.value < self.metric.trusted_from * error:
-            return f"less than {self.metric.trusted_from:g} standard errors from 0"
-        if kind == "error" and evidence.n_scores is not None:
-            return f"few different scores: {evidence.n_scores}"
-        if kind == "error" and evidence.copied:  # with 20 copies, 4 of 7 intervals covered
-            return "rows of a group are copies"
-        if self.metric.about == "classes" and evidence.binary:  # the larger of two gaps that are often nearly equal
-            return "class-wise with two classes"
         return self.metric.unreliable
 
+    def _one_sided_because(self, error: float, bias: float) -> str:
+        """Return why a two-sided interval of an error would not cover, or nothing."""
+        if self._biased(error, bias):
+            return "the resamples are biased"
+        if self.value < self.metric.trusted_from * error:
+            return f"less than {self.metric.trusted_from:g} standard errors from 0"
+        if self.metric.about == "classes" and self.evidence.binary:  # the larger of two gaps that are nearly equal
+            return "class-wise with two classes"
+        return self.evidence.few_scores or self.metric.unreliable
 
-def _quantile(level: float, freedom: float) -> float:
-    """Return how many standard errors an interval extends to each side, with this many degrees of freedom."""
+    @staticmethod
+    def _biased(error: float, bias: float) -> bool:
+        return abs(bias) > max(error / 5, _SAME)
+
+
+def _quantile(probability: float, freedom: float) -> float:
+    """Return how many standard errors an interval extends to a side, with this many degrees of freedom."""
     from scipy.special import stdtrit
 
-    probability = min((1 + level) / 2, math.nextafter(1.0, 0.0))  # 1 itself has an infinite quantile
+    probability = min(probability, math.nextafter(1.0, 0.0))  # 1 itself has an infinite quantile
     # The bootstrap's variance is that of a sample, too small by n / (n - 1).
     return float(stdtrit(freedom, probability)) * math.sqrt(1 + 1 / freedom)
 

@@ -56,7 +56,7 @@ class Difference:
         """
         metric = METRICS[self.metric]
         name = metric.short_label
-        value, low, high, error, _, unreliable = self.interval
+        value, low, high, error, _, unreliable, _ = self.interval
         doubt = ""
         if unreliable:
             doubt = f" (unreliable: {unreliable})"
@@ -83,7 +83,7 @@ class Difference:
 
     def reversed(self) -> "Difference":
         """Return the same difference seen from the other method."""
-        value, low, high, error, bias, unreliable = self.interval
+        value, low, high, error, bias, unreliable, _ = self.interval
         turned = Interval(-value, -high, -low, error, -bias, unreliable)
         return replace(self, method=self.against, against=self.method, interval=turned)
 

@@ -139,7 +139,7 @@ class Intervals(ByName[Interval]):
         return {metric: interval.unreliable for metric, interval in self.items() if interval.unreliable}
 
     def to_dict(self) -> dict[str, dict[str, float | str]]:
-        """Return value, low, high, standard error, bias and why the interval is unreliable, ready for JSON."""
+        """Return value, low, high, standard error, bias and what restricts the interval, ready for JSON."""
         return {metric: interval._asdict() for metric, interval in self.items()}
 
     def footnote(self) -> str:
@@ -162,14 +162,20 @@ class Intervals(ByName[Interval]):
         lines = []
         for name, found in self.items():
             metric = METRICS[name]
+            start = f"{metric.format(found.low).removesuffix(' %')} to"
+            if found.one_sided:
+                start = "at most"
             star = " *" if found.unreliable else "  "
-            ends = f"{metric.format(found.low).removesuffix(' %')} to {metric.format(found.high)}{star}"
+            ends = f"{start} {metric.format(found.high)}{star}"
             label = metric.label_for(self.value.classes)
             lines.append((label, metric.format(found.value), ends, metric.format(found.standard_error)))
         return lines
 
     def to_markdown(self) -> str:
-        """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
+        """Return a Markdown table with one line per metric; a star marks unreliable intervals.
+
+        "at most" says that only an upper bound is known with the stated confidence.
+        """
         heading = ("metric", "value", f"{100 * self.level:g} % interval", "standard error")
         table = markdown_table([heading, *self.printed()])
         footnote = self.footnote().replace("*", r"\*")
@@ -250,7 +256,7 @@ def intervals(
     -------
     Intervals
         A mapping from metric names to `Interval`, by BCa (bias-corrected and accelerated). Those of accuracies are
-        exact and need no resamples. Equal-mass bins keep the sample's edges. Efron, Journal of the American
+        exact and need no resamples. Small calibration errors have an upper bound only, and `low` is 0. Equal-mass bins keep the sample's edges. Efron, Journal of the American
         Statistical Association, 1987.
 
     Examples
