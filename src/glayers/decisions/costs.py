@@ -18,7 +18,7 @@ from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, two_dimensional
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Interval
-from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, check_event, check_rows, label
+from glayers.metrics.events import ROUNDING, Event, Rows, Scored, check_event, check_rows, label
 from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, json_ready
@@ -240,7 +240,7 @@ def net_benefit(
     metrics = []
     for cut in cuts:
         benefit = rows.hits - cut / (1 - cut) * (1 - rows.hits)  # of treating each row
-        by_model = np.where(rows.scores >= cut - SAME_SCORE, benefit, 0.0)
+        by_model = np.where(rows.scores >= cut - ROUNDING, benefit, 0.0)
         metrics += [_mean_of(f"model at {cut}", by_model), _mean_of(f"all at {cut}", benefit)]
     found = list(settings.columns(rows, metrics, "resampling").values())
     model = [benefit.interval(level) for benefit in found[::2]]

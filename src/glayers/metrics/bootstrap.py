@@ -31,7 +31,7 @@ import numpy as np
 from glayers.arrays import Array, Floats, effective_rows
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, check_seed, distinct_scores
+from glayers.metrics.events import ROUNDING, Rows, Scored, check_seed, distinct_scores
 from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -39,7 +39,6 @@ __all__ = ["Interval"]
 
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
-_SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
 
 
@@ -147,7 +146,7 @@ class Bootstrapped(NamedTuple):
         """Return the difference of two statistics on the same resamples."""
         evidence = min(self.evidence, other.evidence, key=lambda found: found.n_rarer)
         drawn = self.drawn - other.drawn
-        drawn = np.where(np.abs(drawn) > _SAME, drawn, 0.0)
+        drawn = np.where(np.abs(drawn) > ROUNDING, drawn, 0.0)
         left_out = self.left_out - other.left_out
         if self.metric.kind == "error":  # noise raises both errors, and BCa excludes 0 too often: docs/intervals.md
             left_out = left_out[:0]
@@ -201,7 +200,7 @@ class Bootstrapped(NamedTuple):
             return math.inf
         with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
             error = float(self.drawn.std(ddof=1))
-        return error if error > _SAME else 0.0
+        return error if error > ROUNDING else 0.0
 
     def _ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the ends of the BCa interval, or of the percentile interval."""
@@ -254,9 +253,9 @@ class Bootstrapped(NamedTuple):
         hits = share * n_rows
         misses = (1 - share) * n_rows
         low, high = 0.0, 1.0
-        if hits > _SAME:
+        if hits > ROUNDING:
             low = float(betaincinv(hits, misses + 1, (1 - level) / 2))
-        if misses > _SAME:
+        if misses > ROUNDING:
             high = float(betaincinv(hits + 1, misses, (1 + level) / 2))
         return min(low, self.value), max(high, self.value)
 
@@ -267,8 +266,8 @@ class Bootstrapped(NamedTuple):
         if len(self.left_out) == 0 or not np.isfinite(self.drawn).all():
             return 0.0, 0.0
         n_resamples = len(self.drawn)
-        below = np.count_nonzero(self.drawn < self.value - _SAME)
-        above = np.count_nonzero(self.drawn > self.value + _SAME)
+        below = np.count_nonzero(self.drawn < self.value - ROUNDING)
+        above = np.count_nonzero(self.drawn > self.value + ROUNDING)
         # Ties count half. If all resamples lie on one side, the other side has a probability below 1 / 2R.
         rate_below = (n_resamples + below - above) / (2 * n_resamples)
         bias = float(ndtri(np.clip(rate_below, 0.5 / n_resamples, 1 - 0.5 / n_resamples)))
@@ -298,7 +297,7 @@ class Bootstrapped(NamedTuple):
             return np.zeros(0)
         influences = self.left_out.mean() - self.left_out
         largest = float(np.abs(influences).max())
-        if not _SAME < largest < math.inf:
+        if not ROUNDING < largest < math.inf:
             return np.zeros(0)
         return influences / largest
 
@@ -330,7 +329,7 @@ class Bootstrapped(NamedTuple):
 
     @staticmethod
     def _biased(error: float, bias: float) -> bool:
-        return abs(bias) > max(error / 5, _SAME)
+        return abs(bias) > max(error / 5, ROUNDING)
 
 
 def _quantile(probability: float, freedom: float) -> float:

@@ -32,7 +32,8 @@ __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 _Made = TypeVar("_Made")
 EventKind: TypeAlias = Literal["rank", "within top", "class", "one of"]
 N_BINS = 15  # of binned metrics, by default
-SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
+BIN_EDGES = np.arange(1, N_BINS) / N_BINS  # between equal-width bins
+ROUNDING = 1e-12  # numbers that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
 
 @dataclass(frozen=True)
@@ -359,7 +360,7 @@ def last_of_ties(ascending: Floats) -> Bools:
     >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()
     [True, False, True, True]
     """
-    return np.append(np.diff(ascending) > SAME_SCORE, True)[: len(ascending)]
+    return np.append(np.diff(ascending) > ROUNDING, True)[: len(ascending)]
 
 
 def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
@@ -373,7 +374,7 @@ def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
 
 def bin_of(scores: Floats, edges: Floats) -> Ints:
     """Return the bin of each score; bins are closed on the right, and 0.1 + 0.2 lies on the edge 0.3."""
-    return np.searchsorted(edges + SAME_SCORE, scores, side="left")
+    return np.searchsorted(edges + ROUNDING, scores, side="left")
 
 
 def check_rows(

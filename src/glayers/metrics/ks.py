@@ -17,8 +17,8 @@ import numpy as np
 from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import (
-    N_BINS,
-    SAME_SCORE,
+    BIN_EDGES,
+    ROUNDING,
     Event,
     Rows,
     Scored,
@@ -177,7 +177,7 @@ def running_gap(event: Scored) -> tuple[Any, Ints]:
     order = np.argsort(event.scores)
     scores = event.scores[order]
     residuals = (event.scores - event.hits)[order]
-    bins = bin_of(scores, np.arange(1, N_BINS) / N_BINS)
+    bins = bin_of(scores, BIN_EDGES)
     starts = _segment_starts(scores, residuals < 0, bins)
     pointers = np.append(starts, len(order)).astype(np.int32)
     matrix = csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
@@ -233,7 +233,7 @@ def _class_error(scores: Array, weights: Floats, hits: Ints, equal: bool) -> flo
     own = scores[hits].astype(np.float64)
     last = last_of_ties(own)
     first = np.append(True, last[:-1])[: len(own)]
-    edges = np.concatenate([own[first] - SAME_SCORE, own[last] + SAME_SCORE, [np.inf]])
+    edges = np.concatenate([own[first] - ROUNDING, own[last] + ROUNDING, [np.inf]])
     (above,) = np.nonzero(scores >= float(edges[0]))
     if equal:
         total = weights[0] * scores.sum(dtype=np.float64)

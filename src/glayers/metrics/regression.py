@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.metrics.events import SAME_SCORE, Event, Scored, check_event, distinct_scores, top
+from glayers.metrics.events import ROUNDING, Event, Scored, check_event, distinct_scores, top
 from glayers.metrics.metric import Block, Metric, score
 from glayers.metrics.selective import level_sums
 
@@ -131,7 +131,7 @@ def integrated_calibration_index(
 
 
 def _log_odds(event: Scored) -> Floats:
-    scores = np.clip(event.scores, SAME_SCORE, 1 - SAME_SCORE)
+    scores = np.clip(event.scores, ROUNDING, 1 - ROUNDING)
     return np.log(scores) - np.log1p(-scores)
 
 
