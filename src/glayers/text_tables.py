@@ -4,7 +4,7 @@ Also p-values as text, and numbers as JSON has them.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,15 +52,6 @@ def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
             numbers = len(escaped) - text_columns
             lines.append("|" + "---|" * text_columns + "---:|" * numbers)
     return "\n".join(lines)
-
-
-def data_frame(records: Sequence[Mapping[str, Any]]) -> Any:
-    """Return records as a pandas data frame; pandas is imported here only."""
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("to_frame needs pandas: pip install pandas", name="pandas") from error
-    return pandas.DataFrame(list(records))
 
 
 def aligned_table(rows: Sequence[Sequence[str]]) -> str:

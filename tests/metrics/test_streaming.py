@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from glayers import Confidences, Predictions
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, Metric, StreamingScorecard, label, scorecard, selective
+from glayers.metrics import METRICS, Metric, StreamingScorecard, label, outcomes, scorecard
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block
 from glayers.metrics.streaming import RowSample, cell_of, group_keys, row_places
 from tests.strategies import Case, cases, make_case
 
 ITERATED = ("calibration_slope", "calibration_intercept")
-ORDERED = (*ITERATED, "kuiper", "integrated_calibration_index", *(metric.name for metric in selective.METRICS))
+ORDERED = (*ITERATED, "kuiper", "integrated_calibration_index", *(metric.name for metric in outcomes.METRICS))
 CELLS = {"octaves": 14, "bits": 12}  # of the scores of events
 
 

@@ -12,9 +12,9 @@ Student's t, with the degrees of freedom of the variance. Hesterberg, "What Teac
 American Statistician, 2015.
 
 Near 0, no two-sided interval of a calibration error is right, and an upper bound takes its place: a quantile of the
-resamples, without a correction of bias. It covers at least as often as it says. The sets of rows whose error stays below
-the true one are convex, because errors are norms of gaps. So a line touches that set at the truth, and wherever
-resamples pass the line, their error is at least the true one. On the line the quantile is the usual one of a mean.
+resamples, without a correction of bias. It covers at least as often as it says. Errors are norms of gaps, so the rows
+whose error stays below the true one form a convex set, and a plane touches that set at the truth. Resamples beyond the
+plane have at least the true error, and where they lie is as for a mean.
 
 A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
 1934), with an effective number of rows where rows have weights or groups (Korn and Graubard, Survey Methodology 1998).

@@ -22,7 +22,7 @@ import numpy as np
 from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.ece import Binning, bin_edges
+from glayers.metrics.calibration_errors import Binning, bin_edges, error_of_each_class
 from glayers.metrics.events import (
     BIN_EDGES,
     N_BINS,
@@ -38,7 +38,6 @@ from glayers.metrics.events import (
     rank,
     top,
 )
-from glayers.metrics.ks import error_of_each_class
 from glayers.metrics.null_distribution import (
     MEAN_LARGEST,
     KSNullDistribution,
