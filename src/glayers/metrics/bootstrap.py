@@ -22,7 +22,8 @@ A share of rows needs no resamples: its interval is exact (Clopper and Pearson, 
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -103,20 +104,20 @@ def _few_scores(rows: Rows | Scored) -> str:
     return ""
 
 
-@dataclass(frozen=True)
 class Bootstrap:
     """Settings of a bootstrap."""
 
-    n_resamples: int = 1000
-    level: float = 0.95
-    random_state: int | None = 0
-    progress: bool | None = None
-
-    def __post_init__(self) -> None:
-        # Sums of a small NumPy integer would overflow.
-        object.__setattr__(self, "n_resamples", whole_number(self.n_resamples, "n_resamples", least=2))
-        object.__setattr__(self, "level", number_between(self.level, "level", 0, 1))
-        object.__setattr__(self, "random_state", check_seed(self.random_state))
+    def __init__(
+        self,
+        n_resamples: int = 1000,
+        level: float = 0.95,
+        random_state: int | None = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self.n_resamples = whole_number(n_resamples, "n_resamples", least=2)
+        self.level = number_between(level, "level", 0, 1)
+        self.random_state = check_seed(random_state)
+        self.progress = progress
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""
@@ -132,15 +133,34 @@ class Bootstrap:
         return columns
 
 
-class Bootstrapped(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Bootstrapped:
     """One statistic at the sample, with each of the jackknife's blocks left out, and at each resample."""
 
     value: float
     left_out: Floats
     drawn: Floats
     metric: Metric
-    evidence: Evidence = Evidence()
+    evidence: Evidence = field(default_factory=Evidence)
     is_difference: bool = False
+
+    @cached_property
+    def standard_error(self) -> float:
+        """The standard error; infinite if a resample is."""
+        if not np.isfinite(self.drawn).all():
+            return math.inf
+        with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
+            error = float(self.drawn.std(ddof=1))
+        if error <= ROUNDING:
+            return 0.0
+        return error
+
+    @cached_property
+    def bias(self) -> float:
+        """The mean of the resamples minus the value."""
+        if self.standard_error == math.inf:
+            return 0.0
+        return float(self.drawn.mean()) - self.value
 
     def minus(self, other: "Bootstrapped") -> "Bootstrapped":
         """Return the difference of two statistics on the same resamples."""
@@ -157,31 +177,25 @@ class Bootstrapped(NamedTuple):
 
         A calibration error that is too small for two ends has an upper bound alone.
         """
-        error = self._standard_error()
-        bias = 0.0
-        if error < math.inf:
-            bias = float(self.drawn.mean()) - self.value
-        unreliable = self._unreliable_because(error, bias)
-        if self.is_difference:
-            return Interval(self.value, *self._ends(level, error), error, bias, unreliable)
+        unreliable = self._unreliable_because()
         one_sided = ""
-        if self.metric.kind == "error" and not unreliable:
-            one_sided = self._one_sided_because(error, bias)
-        if self.metric.kind == "share":
-            low, high = self._exact_ends(level, error)
-        elif one_sided:
-            low, high = self.metric.lowest, self._upper_bound(level, error)
+        if self.metric.kind == "error" and not self.is_difference and not unreliable:
+            one_sided = self._one_sided_because()
+        if one_sided:
+            low, high = self.metric.lowest, self._upper_bound(level)
+        elif self.metric.kind == "share" and not self.is_difference:
+            low, high = self._exact_ends(level)
         else:
-            low, high = self._ends(level, error)
-        low = max(low, self.metric.lowest)
-        high = min(high, self.metric.highest)
-        return Interval(self.value, low, high, error, bias, unreliable, one_sided)
+            low, high = self._ends(level)
+        if not self.is_difference:
+            low = max(low, self.metric.lowest)
+            high = min(high, self.metric.highest)
+        return Interval(self.value, low, high, self.standard_error, self.bias, unreliable, one_sided)
 
     def p_value(self) -> float:
         """Return the smallest 1 - level whose interval excludes 0."""
         from scipy.special import ndtri, stdtr  # on first use: importing it takes longer than glayers
 
-        error = self._standard_error()
         bias, acceleration = self._correction()
         reached = -math.inf
         for sign in (1, -1):
@@ -189,67 +203,54 @@ class Bootstrapped(NamedTuple):
             moved = sign * float(ndtri((count + 1) / (len(self.drawn) + 1))) - bias
             if abs(moved) < math.inf:
                 reached = max(reached, sign * (bias - moved / max(1 + acceleration * moved, _NEAR_POLE)))
-            if count == 0 and sign * self.value > 0:  # past the last resample, as in `_ends`
-                reached = max(reached, abs(self.value) / error if error else math.inf)
-        freedom = self._degrees_of_freedom()
+            if count == 0 and sign * self.value > 0:  # past the last resample, as in `_end`
+                with np.errstate(divide="ignore"):
+                    reached = max(reached, float(np.abs(self.value) / np.float64(self.standard_error)))
+        freedom = self._degrees_of_freedom
         return min(1.0, 2 * float(stdtr(freedom, -reached / math.sqrt(1 + 1 / freedom))))
 
-    def _standard_error(self) -> float:
-        """Return the standard error; infinite if a resample is."""
-        if not np.isfinite(self.drawn).all():
-            return math.inf
-        with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
-            error = float(self.drawn.std(ddof=1))
-        return error if error > ROUNDING else 0.0
-
-    def _ends(self, level: float, error: float) -> tuple[float, float]:
+    def _ends(self, level: float) -> tuple[float, float]:
         """Return the ends of the BCa interval, or of the percentile interval."""
-        z = _quantile((1 + level) / 2, self._degrees_of_freedom())
-        bias, acceleration = self._correction()
-        return self._end(-z, bias, acceleration, error), self._end(z, bias, acceleration, error)
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
+        return self._end(-z, *self._correction()), self._end(z, *self._correction())
 
-    def _upper_bound(self, level: float, error: float) -> float:
+    def _upper_bound(self, level: float) -> float:
         """Return what an error stays below; skewness may only raise it.
 
-        It is as far out as the upper of two ends: rows that show a small error by chance choose the bound.
+        It is as far out as the upper of two ends, because rows that show a small error by chance choose the bound.
         """
-        z = _quantile((1 + level) / 2, self._degrees_of_freedom())
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
         _, acceleration = self._correction()
-        return max(self.value, self._end(z, 0.0, max(acceleration, 0.0), error))
+        return max(self.value, self._end(z, 0.0, max(acceleration, 0.0)))
 
-    def _end(self, z: float, bias: float, acceleration: float, error: float) -> float:
+    def _end(self, z: float, bias: float, acceleration: float) -> float:
         """Return the resample that lies z standard errors from the middle, by Efron's formula."""
         from scipy.special import ndtr
 
         # Past the pole of the formula lies the far end of the distribution.
         moved = bias + (bias + z) / max(1 - acceleration * (bias + z), _NEAR_POLE)
-        ordered = np.sort(self.drawn)
-        last = len(ordered)
+        last = len(self.drawn)
         # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
         place = round((last + 1) * float(ndtr(moved)), 9)
-        beyond = math.nan  # Beyond the last resample a normal distribution goes on.
-        if error < math.inf:
-            beyond = self.value + z * error
-        if z < 0:
-            low = float(ordered[np.clip(math.floor(place), 1, last) - 1])
-            return min(low, beyond) if place < 1 else low
-        high = float(ordered[np.clip(math.ceil(place), 1, last) - 1])
-        return max(high, beyond) if place > last else high
+        nearest = math.ceil(place) if z > 0 else math.floor(place)
+        end = float(np.sort(self.drawn)[np.clip(nearest, 1, last) - 1])
+        # Beyond the last resample a normal distribution goes on.
+        if self.standard_error < math.inf and z < 0 and place < 1:
+            return min(end, self.value + z * self.standard_error)
+        if self.standard_error < math.inf and z > 0 and place > last:
+            return max(end, self.value + z * self.standard_error)
+        return end
 
-    def _exact_ends(self, level: float, error: float) -> tuple[float, float]:
+    def _exact_ends(self, level: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
         from scipy.special import betaincinv
 
         share = min(max(self.value, 0.0), 1.0)
-        evidence = self.evidence
-        n_rows = evidence.n_rows
-        if not evidence.even:
-            # As many independent rows of equal weight would have this standard error.
-            probability = (1 + level) / 2
-            few_units = _quantile(probability, math.inf) / _quantile(probability, max(evidence.n_units - 1, 1.0))
-            n_rows = evidence.n_units
-            if error:
-                n_rows = min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
+        n_rows = self.evidence.n_rows
+        if not self.evidence.even:
+            n_rows = self.evidence.n_units
+            if self.standard_error:
+                n_rows = self._as_many_even_rows(share, (1 + level) / 2)
         hits = share * n_rows
         misses = (1 - share) * n_rows
         low, high = 0.0, 1.0
@@ -258,6 +259,12 @@ class Bootstrapped(NamedTuple):
         if misses > ROUNDING:
             high = float(betaincinv(hits + 1, misses, (1 + level) / 2))
         return min(low, self.value), max(high, self.value)
+
+    def _as_many_even_rows(self, share: float, probability: float) -> float:
+        """Return how many independent rows of equal weight would have this standard error."""
+        few_units = max(self.evidence.n_units - 1, 1.0)
+        widened = _quantile(probability, few_units) / _quantile(probability, math.inf)
+        return min(self.evidence.n_rows, share * (1 - share) / self.standard_error**2) / widened**2
 
     def _correction(self) -> tuple[float, float]:
         """Return the bias z0 and the acceleration a of BCa, both 0 without a jackknife."""
@@ -272,17 +279,18 @@ class Bootstrapped(NamedTuple):
         rate_below = (n_resamples + below - above) / (2 * n_resamples)
         bias = float(ndtri(np.clip(rate_below, 0.5 / n_resamples, 1 - 0.5 / n_resamples)))
         # A sixth of the skewness of the jackknife's values, over the root of their number.
-        influences = self._influences()
+        influences = self._influences
         squares = max(float((influences**2).sum()), 1.0)
         return bias, float((influences**3).sum()) / (6 * squares**1.5)
 
+    @cached_property
     def _degrees_of_freedom(self) -> float:
-        """Return the degrees of freedom of the variance: few if there are few units, or few cause most of it.
+        """The degrees of freedom of the variance: few if there are few units, or few cause most of it.
 
         With n units and kurtosis k a variance has a relative variance of 2 / n + (k - 3) / n. Blocks of units have the
         same second term.
         """
-        influences = self._influences()
+        influences = self._influences
         relative_variance = 2 / self.evidence.n_units
         if influences.any():
             kurtosis = float((influences**4).sum()) / float((influences**2).sum()) ** 2
@@ -291,8 +299,9 @@ class Bootstrapped(NamedTuple):
             return math.inf
         return max(1.0, min(self.evidence.n_units - 1, 2 / relative_variance))
 
+    @cached_property
     def _influences(self) -> Floats:
-        """Return how far each block moves the statistic, over the largest, so that no power leaves float64."""
+        """How far each block moves the statistic, over the largest, so that no power leaves float64."""
         if len(self.left_out) == 0 or not np.isfinite(self.left_out).all():
             return np.zeros(0)
         influences = self.left_out.mean() - self.left_out
@@ -301,7 +310,7 @@ class Bootstrapped(NamedTuple):
             return np.zeros(0)
         return influences / largest
 
-    def _unreliable_because(self, error: float, bias: float) -> str:
+    def _unreliable_because(self) -> str:
         """Return why not to trust any interval, or nothing.
 
         The limits were made from simulated models and checked on others: docs/how-to/intervals.md.
@@ -311,25 +320,24 @@ class Bootstrapped(NamedTuple):
             return self.evidence.few_groups
         if kind in ("loss", "error") and self.evidence.few_outcomes:
             return self.evidence.few_outcomes
-        if self.is_difference and kind == "error" and self._biased(error, bias):
+        if self.is_difference and kind == "error" and self._biased():
             return "the resamples are biased"
         if self.is_difference or kind == "error":
             return ""
         return self.metric.unreliable
 
-    def _one_sided_because(self, error: float, bias: float) -> str:
+    def _one_sided_because(self) -> str:
         """Return why a two-sided interval of an error would not cover, or nothing."""
-        if self._biased(error, bias):
+        if self._biased():
             return "the resamples are biased"
-        if self.value < self.metric.trusted_from * error:
+        if self.value < self.metric.trusted_from * self.standard_error:
             return f"less than {self.metric.trusted_from:g} standard errors from 0"
         if self.metric.about == "classes" and self.evidence.binary:  # the larger of two gaps that are nearly equal
             return "class-wise with two classes"
         return self.evidence.few_scores or self.metric.unreliable
 
-    @staticmethod
-    def _biased(error: float, bias: float) -> bool:
-        return abs(bias) > max(error / 5, ROUNDING)
+    def _biased(self) -> bool:
+        return abs(self.bias) > max(self.standard_error / 5, ROUNDING)
 
 
 def _quantile(probability: float, freedom: float) -> float:

@@ -16,10 +16,11 @@ at the sample's quantiles.
 Smooth ECE has no bins. Residuals (hit - score) are spread over [0, 1] by a Gaussian kernel reflected at both ends. The
 error at bandwidth s is the area under their absolute value, and the bandwidth is the one equal to the error itself.
 Blasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing", ICLR 2024. On a logarithmic
-scale the error is nearly a straight line of the bandwidth (slope -1/2 for pure noise, 0 for a gap of one sign), so a
-secant finds the bandwidth in half a dozen steps.
+scale the error is nearly a straight line of the bandwidth (slope -1/2 for pure noise, 0 for a gap of one sign), so
+Brent's method finds the bandwidth in a dozen steps.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
@@ -62,7 +63,6 @@ __all__ = [
 N_RANKS = 10
 Binning: TypeAlias = Literal["equal_width", "equal_mass"]
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
-_ENOUGH = 1e-13  # relative error of the bandwidth
 
 
 def ks(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
@@ -563,8 +563,7 @@ def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
     densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
-    some_at_once = [densities[first : first + 16] for first in range(0, len(densities), 16)]  # 1 MB
-    return np.concatenate([_errors(some) for some in some_at_once])
+    return np.array([_error_of_residuals(density) for density in densities])
 
 
 def _residual_sums(event: Scored) -> PlaceSums:
@@ -577,44 +576,29 @@ def _residual_sums(event: Scored) -> PlaceSums:
     return PlaceSums(cells, np.stack([residual * (1 - to_right), residual * to_right], axis=1), _GRID)
 
 
-def _errors(densities: Floats) -> Floats:
-    """Return smooth calibration errors of residual densities (b, cells)."""
+def _error_of_residuals(density: Floats) -> float:
+    """Return the smooth calibration error of a density of residuals (cells,)."""
     from scipy.fft import dct, idct  # on first use: importing it takes longer than importing glayers
+    from scipy.optimize import brentq
 
-    spectrum = dct(densities)  # smoothing with reflection at both ends multiplies the cosine transform
+    spectrum = dct(density)  # smoothing with reflection at both ends multiplies the cosine transform
     exponent = -((np.pi * np.arange(_GRID)) ** 2) / 2
 
-    def excess(log_bandwidth: Floats) -> Floats:
+    def excess(log_bandwidth: float) -> float:
         """How far log(error) lies above log(bandwidth): it falls with slope -1 or steeper."""
-        variance = np.exp(2 * log_bandwidth)[:, None]
-        kept = np.searchsorted(-exponent, 45.0 / variance.min())  # e^-45 is lost in rounding
-        smoothed = idct(spectrum[:, :kept] * np.exp(variance * exponent[:kept]), n=_GRID)
-        return np.log(np.maximum(np.abs(smoothed).mean(axis=1), 1e-300)) - log_bandwidth
+        variance = math.exp(2 * log_bandwidth)
+        kept = np.searchsorted(-exponent, 45.0 / variance)  # e^-45 is lost in rounding
+        smoothed = idct(spectrum[:kept] * np.exp(variance * exponent[:kept]), n=_GRID)
+        return math.log(np.abs(smoothed).mean() + 1e-300) - log_bandwidth
 
-    # Smoothing takes area away; below the width of a cell the grid's rounding may add a little.
-    return np.minimum(np.exp(_root(excess, len(densities))), np.abs(densities).mean(axis=1))
-
-
-def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
-    """Return where a falling function is 0, entry by entry: secant steps, halving where one would leave the bracket."""
-    low = np.full(width, np.log(1e-15))  # a smaller error is 0
-    high = np.full(width, np.log(2.0))  # no error exceeds 1
-    at = np.full(width, np.log(0.03))  # in the middle of what trained networks have
-    value = excess(at)
-    slope = np.full(width, -1.25)
-    for _ in range(100):  # half a dozen are usual
-        low = np.where(value > 0, at, low)
-        high = np.where(value > 0, high, at)
-        wanted = at - value / slope
-        inside = (wanted > low) & (wanted < high) | (np.abs(value) < _ENOUGH)
-        step = np.where(inside, wanted, (low + high) / 2) - at
-        at = at + step
-        if np.abs(step).max() < _ENOUGH:
-            break
-        before = value
-        value = excess(at)
-        slope = np.minimum(-1.0, (value - before) / np.where(step == 0, 1.0, step))
-    return at
+    # Smoothing takes area away, but never so much that less than the integral is left.
+    lowest = max(abs(float(density.mean())), 1e-15)
+    highest = float(np.abs(density).mean())
+    if lowest >= highest or excess(math.log(highest)) >= 0:
+        return highest
+    if excess(math.log(lowest)) <= 0:
+        return lowest
+    return math.exp(brentq(excess, math.log(lowest), math.log(highest), xtol=1e-13))
 
 
 _GUPTA = "Gupta et al., ICLR 2021"
