@@ -9,7 +9,7 @@ from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import METRICS, Interval, intervals
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped
 from glayers.metrics.events import check_rows
-from tests.strategies import Numbers, make_case
+from tests.strategies import Numbers, confidences_of, make_case
 
 
 def calibrated(seed: int, rows: int, classes: int, sharpness: float = 1.0) -> tuple[Numbers, Numbers]:
@@ -255,7 +255,7 @@ def test_an_event_or_confidences_give_the_intervals_of_that_event() -> None:
     p, y = calibrated(20, 120, 4, sharpness=2)
     event = metrics.within_top(2)
     found = intervals(p, y, event=event, n_resamples=40)
-    pair = event.confidences(p, y)
+    pair = confidences_of(event, p, y)
     assert found == intervals(pair, n_resamples=40)
     assert found["ks"].value == pytest.approx(metrics.ks(p, y, event=event))
     assert found.value.classes is None

@@ -90,17 +90,6 @@ class Event:
             chosen = checks.class_numbers([_class_number(rows, c) for c in which], "one_of", n_classes)
         return np.broadcast_to(np.asarray(chosen), (len(rows), len(chosen)))
 
-    def confidences(
-        self, probabilities: object, labels: object = None, *, sample_weight: object = None, groups: object = None
-    ) -> Confidences:
-        """Return the score and the outcome of each row as `Confidences`, to measure the same event several times.
-
-        >>> within_top(2).confidences([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 2]).confidence.tolist()
-        [0.75, 0.75]
-        """
-        rows = check_event(probabilities, labels, sample_weight, groups, self)
-        return Confidences(rows.scores, rows.hits, rows.given_weights, rows.groups)
-
     def __str__(self) -> str:
         return self.name
 

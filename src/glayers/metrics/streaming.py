@@ -114,11 +114,6 @@ class StreamingScorecard:
         rows = check_any(given, labels, sample_weight, strict=True)
         if isinstance(rows, Rows) and self.event != top:  # a copy from another process is not the same object
             rows = self.event.of(rows)
-        if not 1e-140 < rows.own_weights.max() < 1e140:
-            raise BadPredictions(
-                f"sample_weight up to {rows.own_weights.max():g} cannot be squared and added up; "
-                f"divide all weights by a common factor"
-            )
         self._check_classes(rows.n_classes)
         self.n_rows += len(rows)
         self._keep([rows])
