@@ -299,7 +299,7 @@ class KSNullDistribution:
         variances = weights**2 * flips
         self.deviation = math.sqrt(float(variances.sum()))
         self.overshoot = 0.0
-        matter = variances > 0
+        matter = variances > 1e-4 * variances.mean()  # all other rows together change nothing
         if flips.sum() < ROUNDING or self.deviation == 0:  # no miss will be seen; the square of a weight may be 0
             self.deviation = 0.0
             matter[:] = False
