@@ -30,9 +30,9 @@ def make_case(seed: int, rows: int, classes: int, ties: bool = False) -> Case:
     )
 
 
-def confidences_of(event: Event, *given: Any, sample_weight: Any = None) -> Confidences:
+def confidences_of(event: Event, given: Any, labels: Any = None, *, sample_weight: Any = None) -> Confidences:
     """Return the score and the outcome of each row, which is all that `Confidences` know."""
-    rows = check_event(*given, sample_weight=sample_weight, event=event)
+    rows = check_event(given, labels, sample_weight, event=event)
     return Confidences(rows.scores, rows.hits, rows.given_weights, rows.groups)
 
 

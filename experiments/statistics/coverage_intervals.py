@@ -12,6 +12,7 @@ thread.
 import argparse
 import csv
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -253,7 +254,7 @@ def compare(cell: Cell) -> list[dict[str, object]]:
         )
         for name in one:
             difference = two[name].minus(one[name])
-            bca = difference._replace(left_out=two[name].left_out - one[name].left_out).interval(LEVEL)
+            bca = replace(difference, left_out=two[name].left_out - one[name].left_out).interval(LEVEL)
             interval = difference.interval(LEVEL)
             agrees = (difference.p_value() <= 1 - LEVEL) == (not interval.low <= 0 <= interval.high)
             found.setdefault(name, []).append((interval, agrees, bca))

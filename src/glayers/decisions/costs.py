@@ -246,7 +246,7 @@ def net_benefit(
     treat_all = [found[f"all at {cut}"] for cut in cuts]
     gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
     curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
-    return DecisionCurve(cuts, *curves, event.name, level)
+    return DecisionCurve(cuts, curves[0], curves[1], curves[2], event.name, level)
 
 
 def _cost_matrix(costs: object, n_classes: int) -> Floats:
