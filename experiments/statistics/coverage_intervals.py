@@ -272,7 +272,7 @@ def compare(cell: Cell) -> list[dict[str, object]]:
 def summary(intervals: list[Interval], truth: float) -> dict[str, object]:
     rounding = 1e-12  # a zero may be computed as slightly positive
     covers = np.array([i.low - rounding <= truth <= i.high + rounding for i in intervals])
-    unflagged = np.array([not i.unreliable for i in intervals])
+    unflagged = np.array([not i.unreliable and not i.one_sided for i in intervals])
     return {
         "large_sample": f"{truth:.6f}",
         "mean_value": f"{np.mean([i.value for i in intervals]):.6f}",
