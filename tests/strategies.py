@@ -6,6 +6,10 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from glayers import Confidences
+from glayers.metrics import Event
+from glayers.metrics.events import check_event
+
 
 class Case(NamedTuple):
     probabilities: npt.NDArray[np.float64]
@@ -24,6 +28,12 @@ def make_case(seed: int, rows: int, classes: int, ties: bool = False) -> Case:
         labels=rng.integers(0, classes, rows),
         weights=rng.uniform(0.1, 3.0, rows),
     )
+
+
+def confidences_of(event: Event, given: Any, labels: Any = None, *, sample_weight: Any = None) -> Confidences:
+    """Return the score and the outcome of each row, which is all that `Confidences` know."""
+    rows = check_event(given, labels, sample_weight, event=event)
+    return Confidences(rows.scores, rows.hits, rows.given_weights, rows.groups)
 
 
 def cases(max_rows: int = 60, max_classes: int = 9) -> st.SearchStrategy[Case]:

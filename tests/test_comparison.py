@@ -45,6 +45,16 @@ def test_the_tables_say_the_same_numbers() -> None:
     assert json.loads(json.dumps(found.to_dict()))["temperature"]["nll"] == found.scorecards["temperature"]["nll"]
 
 
+def test_every_method_that_is_not_significantly_worse_than_the_best_has_a_star() -> None:
+    same = {"once": TemperatureScaling(), "again": TemperatureScaling()}
+    found = compare(rows(600), rows(900, seed=1), same)
+    assert sorted(found.best["nll"]) == ["again", "once"]  # the same probabilities: none is better
+    starred = {line[0]: line[1].endswith(" *") for line in found.cells()[1:]}
+    assert starred == {"uncalibrated": False, "once": True, "again": True}
+    assert set(found.best["accuracy"]) == {"uncalibrated", "once", "again"}  # temperature changes no answer
+    assert "* not significantly worse than the best" in str(found)
+
+
 def test_the_seed_reaches_the_calibration_tests() -> None:
     calibration, test = rows(300), rows(400, seed=1)
     found = compare(calibration, test, ["temperature"], random_state=5)

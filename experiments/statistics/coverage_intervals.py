@@ -12,6 +12,7 @@ thread.
 import argparse
 import csv
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -253,7 +254,7 @@ def compare(cell: Cell) -> list[dict[str, object]]:
         )
         for name in one:
             difference = two[name].minus(one[name])
-            bca = difference._replace(left_out=two[name].left_out - one[name].left_out).interval(LEVEL)
+            bca = replace(difference, left_out=two[name].left_out - one[name].left_out).interval(LEVEL)
             interval = difference.interval(LEVEL)
             agrees = (difference.p_value() <= 1 - LEVEL) == (not interval.low <= 0 <= interval.high)
             found.setdefault(name, []).append((interval, agrees, bca))
@@ -271,7 +272,7 @@ def compare(cell: Cell) -> list[dict[str, object]]:
 def summary(intervals: list[Interval], truth: float) -> dict[str, object]:
     rounding = 1e-12  # a zero may be computed as slightly positive
     covers = np.array([i.low - rounding <= truth <= i.high + rounding for i in intervals])
-    unflagged = np.array([not i.unreliable for i in intervals])
+    unflagged = np.array([not i.unreliable and not i.one_sided for i in intervals])
     return {
         "large_sample": f"{truth:.6f}",
         "mean_value": f"{np.mean([i.value for i in intervals]):.6f}",

@@ -81,7 +81,7 @@ def scored(about: Row, part: Predictions) -> list[Row]:
     found = metrics.intervals(part, level=LEVEL, progress=False)
     rows = []
     for metric in found:
-        doubtful = {"doubtful": "yes" if metric in found.unreliable else ""}
+        doubtful = {"doubtful": "yes" if found[metric].unreliable or found[metric].one_sided else ""}
         rows.append(about | {"metric": metric} | interval(found[metric]) | doubtful | tests.pop(metric, {}))
     return rows + [about | {"metric": metric} | test for metric, test in tests.items()]
 

@@ -36,6 +36,8 @@ CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto"
 # Methods with a weight for every pair of classes
 _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
+_RESAMPLES_OF_STARS = 200
+STARRED = "* not significantly worse than the best of the column"
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,27 @@ class Comparison:
             for name in dict.fromkeys([UNCALIBRATED, self.recommended])
         }
 
+    @cached_property
+    def best(self) -> dict[str, list[str]]:
+        """By printed metric, the methods that are not significantly worse than the best on the same rows."""
+        columns = self._columns()
+        finite = [name for name in columns if np.isfinite([card[name] for card in self.scorecards.values()]).all()]
+        if len(self.scorecards) < 2 or not finite:
+            return {}
+        found = self.differences(finite, n_resamples=_RESAMPLES_OF_STARS, random_state=self.random_state)
+        best = {}
+        for metric in finite:
+            values = {name: card[metric] for name, card in self.scorecards.items()}
+            pick = max if METRICS[metric].better == "higher" else min
+            first = pick(values, key=values.__getitem__)
+            others = [name for name in values if name != first]
+            as_good = [name for name in others if not found.between(metric, name, first).significant]
+            best[metric] = [first, *as_good]
+        return best
+
+    def _columns(self) -> tuple[str, ...]:
+        return self.loss, "ks", "ece", self.loss.replace("nll", "brier"), "accuracy"
+
     def predictions(self, method: str) -> Predictions | Confidences:
         """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
         if method == UNCALIBRATED:
@@ -129,7 +152,7 @@ class Comparison:
         return numbers
 
     def __str__(self) -> str:
-        return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
+        return "\n".join([aligned_table(self.cells()), "", STARRED, *self.remarks()]).rstrip()
 
     def _repr_html_(self) -> str:
         return html_table(self.cells(), self.remarks())
@@ -140,13 +163,16 @@ class Comparison:
         return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
 
     def cells(self) -> list[list[str]]:
-        """Return the printed table: a line of headings, then one line per method."""
-        brier = self.loss.replace("nll", "brier")
-        metrics = [METRICS[name] for name in (self.loss, "ks", "ece", brier, "accuracy")]
+        """Return the printed table: a line of headings, then one line per method; stars mark the best of a column."""
+        metrics = [METRICS[name] for name in self._columns()]
         cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
         for name, numbers in self.to_dict().items():
+            line = [name]
+            for metric in metrics:
+                star = " *" if name in self.best.get(metric.name, []) else "  "
+                line.append(metric.format(numbers[metric.name]) + star)
             seconds = f"{numbers['seconds']:.2f}" if "seconds" in numbers else "-"
-            cells.append([name, *(metric.format(numbers[metric.name]) for metric in metrics), seconds])
+            cells.append([*line, seconds])
         return cells
 
 

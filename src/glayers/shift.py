@@ -18,7 +18,7 @@ from glayers.calibrators.class_shift import same_frequencies
 from glayers.calibrators.row_summary import count_rows
 from glayers.checks import number_between
 from glayers.errors import GlayersError, shown
-from glayers.metrics.differences import adjust
+from glayers.metrics import adjust
 from glayers.text_tables import json_ready, p_text
 
 __all__ = ["ShiftTest", "shift_test"]

@@ -4,7 +4,7 @@ Also p-values as text, and numbers as JSON has them.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -69,15 +69,6 @@ def html_table(rows: Iterable[Sequence[str]], notes: Iterable[str] = ()) -> str:
         tag = "td"
     below = "".join(f"<p>{escape(note)}</p>" for note in notes if note)
     return f"<table>{''.join(lines)}</table>{below}"
-
-
-def data_frame(records: Sequence[Mapping[str, Any]]) -> Any:
-    """Return records as a pandas data frame; pandas is imported here only."""
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("to_frame needs pandas: pip install pandas", name="pandas") from error
-    return pandas.DataFrame(list(records))
 
 
 def aligned_table(rows: Sequence[Sequence[str]]) -> str:

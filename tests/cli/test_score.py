@@ -11,6 +11,7 @@ import glayers
 from glayers import Confidences, Predictions, metrics
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
+from tests.strategies import confidences_of
 
 
 def test_a_table_and_a_verdict(folder: Path) -> None:
@@ -109,7 +110,7 @@ def test_json_has_null_for_infinity(folder: Path) -> None:
 def confidences(folder: Path) -> Confidences:
     """The top class of test.npz alone, in a file of two columns."""
     logits, labels = overconfident(150, 1)
-    bare = metrics.top.confidences(Predictions(logits, labels))
+    bare = confidences_of(metrics.top, Predictions(logits, labels))
     lines = [f"{score!r},{int(right)}" for score, right in zip(bare.confidence.tolist(), bare.correct, strict=True)]
     Path("bare.csv").write_text("\n".join(["confidence,correct", *lines]))
     return bare

@@ -18,7 +18,7 @@ from glayers.metrics.null_distribution import (
     redrawn_labels,
 )
 from tests.metrics.simulation import sample
-from tests.strategies import Case, Numbers, cases, make_case
+from tests.strategies import Case, Numbers, cases, confidences_of, make_case
 
 EVENTS = [metrics.top, metrics.rank(2), metrics.within_top(2), metrics.label(1), metrics.one_of([0, 1])]
 every_event = pytest.mark.parametrize("event", EVENTS, ids=str)
@@ -378,7 +378,7 @@ def test_settings_out_of_range_are_refused() -> None:
 
 def test_confidences_give_the_same_tests() -> None:
     p, y = sample(14, 300, 3, sharpness=1.3)
-    pair = metrics.top.confidences(p, y)
+    pair = confidences_of(metrics.top, p, y)
     assert metrics.ks_test(pair) == metrics.ks_test(p, y)
     assert metrics.ece_test(pair, n_resamples=99) == metrics.ece_test(p, y, n_resamples=99)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import METRICS, Difference, Interval, PairedDifferences, paired_differences
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
-from tests.strategies import Numbers, make_case
+from tests.strategies import Numbers, confidences_of, make_case
 
 
 def models(seed: int, rows: int, classes: int, **sharpness: float) -> tuple[dict[str, Numbers], Numbers]:
@@ -269,8 +269,8 @@ def test_methods_must_be_about_the_same_rows() -> None:
     with pytest.raises(BadPredictions, match=r"^b: the labels differ"):
         paired_differences({"a": ours, "b": others}, n_resamples=20)
     with pytest.raises(BadPredictions, match=r"^b: all methods must be given in the same form"):
-        paired_differences({"a": ours, "b": metrics.top.confidences(ours)}, n_resamples=20)
+        paired_differences({"a": ours, "b": confidences_of(metrics.top, ours)}, n_resamples=20)
     with pytest.raises(BadPredictions, match=r"^a: labels come with the Predictions"):
         paired_differences({"a": ours, "b": ours}, y)
-    pairs = {name: metrics.top.confidences(softmax(t * np.log(p)), y) for name, t in (("a", 1), ("b", 2))}
+    pairs = {name: confidences_of(metrics.top, softmax(t * np.log(p)), y) for name, t in (("a", 1), ("b", 2))}
     assert [d.metric for d in paired_differences(pairs, n_resamples=20).differences] == ["ks", "accuracy"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from glayers import BadPredictions, Confidences, Predictions, metrics
 from glayers.metrics import Event, ece, ks, label, one_of, rank, smooth_ece, top, within_top
 from glayers.metrics.events import check_event, check_rows
-from tests.strategies import Case, cases, make_case
+from tests.strategies import Case, cases, confidences_of, make_case
 
 EVENTS = [top, rank(2), within_top(2), label(1), one_of([0, 1])]
 OF_AN_EVENT: list[Callable[..., float]] = [
@@ -35,7 +35,7 @@ def test_an_event_scores_every_row_and_measures_as_its_confidences_do(event: Eve
         label(1): (p[:, 1], y == 1),
         one_of([0, 1]): (p[:, :2].sum(axis=1), y <= 1),
     }[event]
-    pair = event.confidences(p, y, sample_weight=w)
+    pair = confidences_of(event, p, y, sample_weight=w)
     np.testing.assert_allclose(pair.confidence, expected[0], atol=1e-15)
     np.testing.assert_array_equal(pair.correct, expected[1])
     for metric in OF_AN_EVENT:

@@ -9,7 +9,7 @@ from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import METRICS, Interval, intervals
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped
 from glayers.metrics.events import check_rows
-from tests.strategies import Numbers, make_case
+from tests.strategies import Numbers, confidences_of, make_case
 
 
 def calibrated(seed: int, rows: int, classes: int, sharpness: float = 1.0) -> tuple[Numbers, Numbers]:
@@ -95,18 +95,19 @@ def test_a_statistic_that_never_moves_has_no_width() -> None:
     assert not same.unreliable
 
 
-def test_resamples_all_on_one_side_are_doubted() -> None:
+def test_resamples_all_on_one_side_give_a_bound() -> None:
     found = Bootstrapped(0.2, np.array([0.2, 0.3]), np.linspace(0.4, 0.6, 99), METRICS["ece"]).interval(0.95)
-    assert found.unreliable == "the resamples are biased"
+    assert found.one_sided == "the resamples are biased"
     assert 0 <= found.low <= found.value <= found.high <= 0.6
 
 
-def test_errors_near_zero_are_doubted_and_large_ones_are_not() -> None:
+def test_errors_near_zero_are_bounded_and_large_ones_have_two_ends() -> None:
     good = intervals(*calibrated(3, 800, 5), n_resamples=200)
-    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "ece_equal_mass", "smooth_ece"} <= set(good.unreliable)
-    assert not {"accuracy", "top_5_accuracy", "confidence", "nll", "brier", "brier_sum"} & set(good.unreliable)
+    bounded = {name for name, found in good.items() if found.one_sided}
+    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "ece_equal_mass", "smooth_ece"} <= bounded
+    assert not {"accuracy", "top_5_accuracy", "confidence", "nll", "brier", "brier_sum"} & bounded
     bad = intervals(*calibrated(3, 800, 5, sharpness=3), n_resamples=200)
-    assert not {"ks", "smooth_ece", "nll"} & set(bad.unreliable)
+    assert not any(bad[name].one_sided for name in ("ks", "smooth_ece", "nll"))
 
 
 def test_groups_of_copies_tell_no_more_than_one_copy() -> None:
@@ -254,7 +255,7 @@ def test_an_event_or_confidences_give_the_intervals_of_that_event() -> None:
     p, y = calibrated(20, 120, 4, sharpness=2)
     event = metrics.within_top(2)
     found = intervals(p, y, event=event, n_resamples=40)
-    pair = event.confidences(p, y)
+    pair = confidences_of(event, p, y)
     assert found == intervals(pair, n_resamples=40)
     assert found["ks"].value == pytest.approx(metrics.ks(p, y, event=event))
     assert found.value.classes is None

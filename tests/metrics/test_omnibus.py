@@ -11,7 +11,7 @@ from glayers.metrics import CalibrationTest
 from glayers.metrics.calibration_tests import detectable_error
 from glayers.metrics.events import check_event
 from tests.metrics.simulation import sample
-from tests.strategies import Numbers
+from tests.strategies import Numbers, confidences_of
 
 
 def alternating() -> tuple[Numbers, Numbers]:
@@ -48,6 +48,12 @@ def test_p_values_of_single_tests_are_those_of_their_own_functions() -> None:
 def test_a_calibrated_model_is_rejected_in_5_of_100_cases() -> None:
     found = [metrics.calibration_test(*sample(seed, 40, 3), n_resamples=79).rejected for seed in range(100)]
     assert 1 <= sum(found) <= 12  # 5 expected, deviation 2.2
+
+
+@pytest.mark.parametrize("level", [1e-300, 1e-17, 0.5])
+def test_any_level_has_an_answer(level: float) -> None:
+    found = metrics.calibration_test(*sample(0, 40, 3), n_resamples=79, level=level)
+    assert 0 < found.detectable <= 1
 
 
 def test_tests_that_always_agree_cost_nothing() -> None:
@@ -159,7 +165,7 @@ def test_an_event_is_tested_alone() -> None:
     found = metrics.calibration_test(p, y, event=second, n_resamples=99)
     assert list(found.tests) == ["ks", "ece"]
     assert found.tests["ks"].value == pytest.approx(metrics.ks(p, y, event=second), abs=1e-12)
-    bare = metrics.calibration_test(second.confidences(p, y), n_resamples=99)
+    bare = metrics.calibration_test(confidences_of(second, p, y), n_resamples=99)
     assert bare.adjusted == found.adjusted
     assert "KS (rank 2)" in str(metrics.calibration_test(p, np.zeros(300, int), event=second, n_resamples=99))
 

@@ -12,7 +12,7 @@ from glayers.metrics.bootstrap import Bootstrap, Resampling
 from glayers.metrics.events import Rows, check_rows, class_events
 from glayers.metrics.metric import Block, class_ranges, evaluate, evaluate_once
 from glayers.metrics.scorecard import chosen_metrics
-from tests.strategies import Case, Numbers, cases, make_case
+from tests.strategies import Case, Numbers, cases, confidences_of, make_case
 
 # Found by iteration; where scores separate the outcomes, the loss is nearly flat and rounding counts.
 ITERATED = {"calibration_slope", "calibration_intercept"}
@@ -140,7 +140,7 @@ def test_a_smooth_error_narrower_than_a_grid_cell_is_the_same_for_many_columns()
 
 
 def test_confidences_allow_the_metrics_of_one_event() -> None:
-    pair = metrics.top.confidences(*make_case(10, 80, 4)[:2])
+    pair = confidences_of(metrics.top, *make_case(10, 80, 4)[:2])
     card = metrics.scorecard(pair)
     assert set(card) == {name for name, found in METRICS.items() if found.about == "event"}
     assert isinstance(pair, Confidences)

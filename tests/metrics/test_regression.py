@@ -14,12 +14,12 @@ from glayers.metrics import (
     METRICS,
     StreamingScorecard,
     intervals,
+    kuiper,
     label,
     scorecard,
 )
 from glayers.metrics import ks as ks_error
-from glayers.metrics.ks import kuiper
-from glayers.metrics.regression import (
+from glayers.metrics.outcomes import (
     calibration_intercept,
     calibration_slope,
     integrated_calibration_index,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glayers import BadPredictions, Predictions, metrics
-from tests.strategies import make_case
+from tests.strategies import confidences_of, make_case
 
 
 def test_a_scorecard_holds_what_each_metric_says() -> None:
@@ -82,7 +82,7 @@ def test_labels_and_weights_come_with_predictions_and_confidences() -> None:
     p, y, w = make_case(8, 50, 3)
     rows = Predictions(np.log(p), y, weights=w)
     assert dict(metrics.scorecard(rows)) == pytest.approx(dict(metrics.scorecard(p, y, sample_weight=w)))
-    for given in (rows, metrics.top.confidences(rows)):
+    for given in (rows, confidences_of(metrics.top, rows)):
         for wrong in ({"labels": y}, {"sample_weight": w}):
             (name,) = wrong
             with pytest.raises(BadPredictions, match=f"{name} come with the {type(given).__name__}; leave {name} out"):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from scipy.special import log_softmax
 
 from glayers import BadPredictions, Predictions, metrics
-from tests.strategies import Case, cases, make_case
+from tests.strategies import Case, cases, confidences_of, make_case
 
 
 @given(case=cases())
@@ -104,11 +104,11 @@ def test_a_label_of_negative_probability_is_refused_though_the_squares_pass(scor
 def test_mean_confidence_is_that_of_the_top_class() -> None:
     p, y, w = make_case(1, 30, 4)
     assert metrics.mean_confidence(p, y, sample_weight=w) == pytest.approx(np.average(p.max(axis=1), weights=w))
-    assert metrics.mean_confidence(metrics.top.confidences(p, y)) == pytest.approx(p.max(axis=1).mean())
+    assert metrics.mean_confidence(confidences_of(metrics.top, p, y)) == pytest.approx(p.max(axis=1).mean())
 
 
 def test_scores_of_all_classes_refuse_confidences() -> None:
-    pair = metrics.top.confidences([[0.7, 0.2, 0.1]], [0])
+    pair = confidences_of(metrics.top, [[0.7, 0.2, 0.1]], [0])
     for score in (metrics.nll, metrics.brier, metrics.brier_sum, metrics.top_k_accuracy):
         with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
             score(pair)

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from glayers import Confidences
 from glayers.metrics import intervals, scorecard
-from glayers.metrics.selective import accuracy_at_coverage, aurc, auroc, coverage_at_accuracy, excess_aurc
+from glayers.metrics.outcomes import accuracy_at_coverage, aurc, auroc, coverage_at_accuracy, excess_aurc
 
 
 def answers(seed: int = 0, n: int = 300) -> Confidences:

@@ -134,9 +134,11 @@ def _findings(comparison: "Comparison", learned: Rows) -> list[Any]:
 
 def _show(comparison: "Comparison", learned: Rows, name: str, quiet: bool) -> None:
     """Print a table, what the tests found, and problems."""
+    from glayers.comparison import STARRED  # on first use: it imports every calibrator
+
     n_scored = next(iter(comparison.scorecards.values())).rows  # on a cluster, more than `test` holds
     show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
-    show(terminal_table(comparison.cells()), "")
+    show(terminal_table(comparison.cells(), STARRED), "")
     for method, test in comparison.calibration_tests.items():
         card = comparison.scorecards[method]
         show(f"{method}: {test}", f"{method}: {confidence_sentence(test, card)}")

@@ -17,15 +17,14 @@ import numpy as np
 from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, two_dimensional
 from glayers.errors import BadPredictions
-from glayers.metrics.bootstrap import Bootstrap, Interval
-from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, check_event, check_rows, label
+from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
+from glayers.metrics.events import ROUNDING, Event, Rows, Scored, check_event, check_rows, label
 from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
-_THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
 _CLASS_1 = label(1)
 _CONSTANT = "best constant action"
 
@@ -185,17 +184,16 @@ def realised_costs(
         taken[name] = cost_of_label[np.arange(len(actions)), actions]
     constant = int((rows.weights @ cost_of_label).argmin())
     taken[_CONSTANT] = cost_of_label[:, constant]
-    saved = {name: column - taken[first] for name, column in taken.items() if name != first}
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
-    settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
-    return Costs(
-        mean_intervals(rows, taken, settings), mean_intervals(rows, saved, settings), constant, expected, level
-    )
+    found = _bootstrapped_means(rows, taken, Bootstrap(n_resamples, level, random_state, progress=False))
+    by_policy = {name: cost.interval(level) for name, cost in found.items()}
+    savings = {name: cost.minus(found[first]).interval(level) for name, cost in found.items() if name != first}
+    return Costs(by_policy, savings, constant, expected, level)
 
 
 def net_benefit(
     predictions: object,
-    thresholds: object = _THRESHOLDS,
+    thresholds: object = None,
     *,
     event: Event = _CLASS_1,
     level: float = 0.95,
@@ -232,21 +230,23 @@ def net_benefit(
     >>> [round(benefit.value, 4) for benefit in found.model], [round(b.value, 4) for b in found.treat_all]
     ([0.4375, 0.0], [0.375, 0.0])
     """
+    if thresholds is None:
+        thresholds = np.arange(5, 100, 5) / 100
     cuts = tuple(np.unique(to_floats(thresholds, "thresholds")).tolist())
     if not cuts or not all(0 < cut < 1 for cut in cuts):
         raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")
     rows = check_event(predictions, event=event)
-    settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
-    metrics = []
+    values = {}
     for cut in cuts:
         benefit = rows.hits - cut / (1 - cut) * (1 - rows.hits)  # of treating each row
-        by_model = np.where(rows.scores >= cut - SAME_SCORE, benefit, 0.0)
-        metrics += [_mean_of(f"model at {cut}", by_model), _mean_of(f"all at {cut}", benefit)]
-    found = list(settings.columns(rows, metrics, "resampling").values())
-    model = [benefit.interval(level) for benefit in found[::2]]
-    treat_all = [benefit.interval(level) for benefit in found[1::2]]
-    gain = [mine.minus(of_all).interval(level) for mine, of_all in zip(found[::2], found[1::2], strict=True)]
-    return DecisionCurve(cuts, tuple(model), tuple(treat_all), tuple(gain), event.name, level)
+        values[f"model at {cut}"] = np.where(rows.scores >= cut - ROUNDING, benefit, 0.0)
+        values[f"all at {cut}"] = benefit
+    found = _bootstrapped_means(rows, values, Bootstrap(n_resamples, level, random_state, progress=False))
+    model = [found[f"model at {cut}"] for cut in cuts]
+    treat_all = [found[f"all at {cut}"] for cut in cuts]
+    gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
+    curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
+    return DecisionCurve(cuts, curves[0], curves[1], curves[2], event.name, level)
 
 
 def _cost_matrix(costs: object, n_classes: int) -> Floats:
@@ -261,9 +261,13 @@ def _cost_matrix(costs: object, n_classes: int) -> Floats:
 
 def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
     """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
-    metrics = [_mean_of(name, column) for name, column in values.items()]
-    found = settings.columns(rows, metrics, "resampling")
+    found = _bootstrapped_means(rows, values, settings)
     return {name: bootstrapped.interval(settings.level) for name, bootstrapped in found.items()}
+
+
+def _bootstrapped_means(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Bootstrapped]:
+    metrics = [_mean_of(name, column) for name, column in values.items()]
+    return settings.columns(rows, metrics, "resampling")
 
 
 def _mean_of(name: str, column: Floats) -> Metric:

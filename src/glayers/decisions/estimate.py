@@ -23,7 +23,7 @@ from glayers.checks import number_between, whole_number
 from glayers.errors import GlayersError, GlayersWarning, shown
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
-from glayers.metrics.selective import METRICS as SELECTIVE
+from glayers.metrics.scorecard import METRICS
 from glayers.shift import shift_test
 from glayers.text_tables import json_ready
 
@@ -32,7 +32,7 @@ __all__ = ["Estimate", "Range", "estimate"]
 _SHIFT_LEVEL = 0.99  # of 100 good batches, 99 are estimated as they are
 _PRIOR_PRECISION = 1.0  # of scale and shifts: a class without calibration rows has odds within a factor of e
 _BY_CLASS = ("precision", "recall", "f1")
-_AUROC = next(metric.evaluate for metric in SELECTIVE if metric.name == "auroc")
+_AUROC = METRICS["auroc"].evaluate
 
 
 @dataclass(frozen=True)

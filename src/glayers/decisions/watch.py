@@ -34,7 +34,6 @@ _FORMAT = 2
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
 _PRIOR_PRECISION = 10.0  # of a and b: a change of the log-odds by 0.3 is usual for a model that drifts
 _LARGEST_STEP = 2.0  # of a and b, where one Newton step overshoots
-_LARGEST_STATE = 2**26  # bytes; 1,000 classes take 200 kB
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
 
@@ -173,7 +172,7 @@ class Watch:
         """Read the state of earlier batches."""
         with errors_as_bad_file(path):
             with open_regular(file_path(path)) as stream:
-                saved = json.loads(stream.read(_LARGEST_STATE))
+                saved = json.load(stream)
             if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
                 raise BadFile(f"is not a state file of format {_FORMAT}; start a new one")
             state = saved["state"]

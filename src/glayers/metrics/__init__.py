@@ -7,16 +7,13 @@ lists its public names in its own `__all__`.
 import types
 
 from glayers.metrics.bootstrap import *
+from glayers.metrics.calibration_errors import *
 from glayers.metrics.calibration_tests import *
-from glayers.metrics.differences import *
-from glayers.metrics.ece import *
 from glayers.metrics.events import *
-from glayers.metrics.ks import *
 from glayers.metrics.metric import *
-from glayers.metrics.regression import *
+from glayers.metrics.outcomes import *
 from glayers.metrics.scorecard import *
 from glayers.metrics.scores import *
-from glayers.metrics.selective import *
 from glayers.metrics.streaming import *
 
 __all__ = sorted(name for name, value in vars().items() if name[0] != "_" and not isinstance(value, types.ModuleType))

@@ -9,13 +9,21 @@ Bootstrap Confidence Intervals", Journal of the American Statistical Association
 
 Both are too narrow for few units, and where few rows or groups cause most of the variance. So they reach as far as
 Student's t, with the degrees of freedom of the variance. Hesterberg, "What Teachers Should Know About the Bootstrap",
-American Statistician, 2015. A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
+American Statistician, 2015.
+
+Near 0, no two-sided interval of a calibration error is right, and an upper bound takes its place: a quantile of the
+resamples, without a correction of bias. It covers at least as often as it says. Errors are norms of gaps, so the rows
+whose error stays below the true one form a convex set, and a plane touches that set at the truth. Resamples beyond the
+plane have at least the true error, and where they lie is as for a mean.
+
+A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
 1934), with an effective number of rows where rows have weights or groups (Korn and Graubard, Survey Methodology 1998).
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,7 +32,7 @@ import numpy as np
 from glayers.arrays import Array, Floats, effective_rows
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, check_seed, distinct_scores
+from glayers.metrics.events import ROUNDING, Rows, Scored, check_seed, distinct_scores
 from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -32,8 +40,6 @@ __all__ = ["Interval"]
 
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
-_SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
-_FEW_SCORES = 10  # with ties in tenths, 23 of 28 unflagged intervals of KS covered: docs/how-to/intervals.md
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
 
 
@@ -41,6 +47,7 @@ class Interval(NamedTuple):
     """A value, its confidence interval, its standard error, and the mean of the resamples minus the value.
 
     `unreliable` says in a few words why the interval should not be trusted; it is empty if nothing speaks against it.
+    `one_sided` says why there is only an upper bound, which is `high`; `low` is then the lowest possible value.
     """
 
     value: float
@@ -49,23 +56,24 @@ class Interval(NamedTuple):
     standard_error: float
     bias: float
     unreliable: str = ""
+    one_sided: str = ""
 
 
 class Evidence(NamedTuple):
-    """Effective numbers of rows, of units (rows or groups), and of units with the rarer outcome of the event.
+    """Effective numbers of rows and of units (rows or groups), and what makes too little of them.
 
-    Weights count as Kish's effective number, (sum w)^2 / sum w^2.
+    Weights count as Kish's effective number, (sum w)^2 / sum w^2. The last three say in a few words what is wrong: with
+    every interval, with those of losses and errors, and with two-sided ones of errors.
     """
 
     n_rows: float = math.inf
     n_units: float = math.inf
-    n_rarer: float = math.inf
-    rarer: str = "errors"
-    grouped: bool = False
+    n_rarer: float = math.inf  # units with the rarer outcome of the event
     even: bool = True  # independent rows of equal weight
-    n_scores: int | None = None  # different scores, if few
-    copied: bool = False  # whether most rows of a group are copies of each other
     binary: bool = False  # whether there are two classes
+    few_groups: str = ""
+    few_outcomes: str = ""
+    few_scores: str = ""
 
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Evidence":
@@ -73,31 +81,43 @@ class Evidence(NamedTuple):
         hits = rows.top.hits
         n_errors = effective_rows(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
         n_hits = effective_rows(np.bincount(rows.group_numbers, rows.weights * hits))
-        rarer = "errors" if n_errors <= n_hits else "hits"
+        n_rarer, rarer = min((n_errors, "errors"), (n_hits, "hits"))
         even = math.isclose(rows.n_units, np.count_nonzero(rows.weights))
-        scores, which = distinct_scores(rows.top.scores)
-        n_scores = len(scores) if len(scores) <= _FEW_SCORES else None
-        in_groups = np.unique(rows.group_numbers * len(scores) + which)
-        copied = 2 * len(in_groups) <= len(rows)
-        grouped = rows.groups is not None
+        few_groups = ""
+        if rows.groups is not None and rows.n_units < 7.9:  # 8 groups whose sizes differ by a row are enough
+            few_groups = f"too few groups: they count as {rows.n_units:.1f}"
+        few_outcomes = ""
+        if n_rarer < 5:
+            few_outcomes = f"too few {rarer} seen: {n_rarer:.2g}"
         binary = rows.n_classes == 2
-        return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, grouped, even, n_scores, copied, binary)
+        return cls(rows.total, rows.n_units, n_rarer, even, binary, few_groups, few_outcomes, _few_scores(rows))
 
 
-@dataclass(frozen=True)
+def _few_scores(rows: Rows | Scored) -> str:
+    """Say whether scores repeat so often that the error is the larger of few numbers."""
+    scores, which = distinct_scores(rows.top.scores)
+    if len(scores) <= 10:  # with ties in tenths, 23 of 28 unflagged intervals of KS covered: docs/how-to/intervals.md
+        return f"few different scores: {len(scores)}"
+    in_groups = np.unique(rows.group_numbers * len(scores) + which)
+    if 2 * len(in_groups) <= len(rows):  # with 20 copies, 4 of 7 intervals covered
+        return "rows of a group are copies"
+    return ""
+
+
 class Bootstrap:
     """Settings of a bootstrap."""
 
-    n_resamples: int = 1000
-    level: float = 0.95
-    random_state: int | None = 0
-    progress: bool | None = None
-
-    def __post_init__(self) -> None:
-        # Sums of a small NumPy integer would overflow.
-        object.__setattr__(self, "n_resamples", whole_number(self.n_resamples, "n_resamples", least=2))
-        object.__setattr__(self, "level", number_between(self.level, "level", 0, 1))
-        object.__setattr__(self, "random_state", check_seed(self.random_state))
+    def __init__(
+        self,
+        n_resamples: int = 1000,
+        level: float = 0.95,
+        random_state: int | None = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self.n_resamples = whole_number(n_resamples, "n_resamples", least=2)
+        self.level = number_between(level, "level", 0, 1)
+        self.random_state = check_seed(random_state)
+        self.progress = progress
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""
@@ -113,46 +133,69 @@ class Bootstrap:
         return columns
 
 
-class Bootstrapped(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Bootstrapped:
     """One statistic at the sample, with each of the jackknife's blocks left out, and at each resample."""
 
     value: float
     left_out: Floats
     drawn: Floats
     metric: Metric
-    evidence: Evidence = Evidence()
+    evidence: Evidence = field(default_factory=Evidence)
     is_difference: bool = False
+
+    @cached_property
+    def standard_error(self) -> float:
+        """The standard error; infinite if a resample is."""
+        if not np.isfinite(self.drawn).all():
+            return math.inf
+        with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
+            error = float(self.drawn.std(ddof=1))
+        if error <= ROUNDING:
+            return 0.0
+        return error
+
+    @cached_property
+    def bias(self) -> float:
+        """The mean of the resamples minus the value."""
+        if self.standard_error == math.inf:
+            return 0.0
+        return float(self.drawn.mean()) - self.value
 
     def minus(self, other: "Bootstrapped") -> "Bootstrapped":
         """Return the difference of two statistics on the same resamples."""
         evidence = min(self.evidence, other.evidence, key=lambda found: found.n_rarer)
         drawn = self.drawn - other.drawn
-        drawn = np.where(np.abs(drawn) > _SAME, drawn, 0.0)
+        drawn = np.where(np.abs(drawn) > ROUNDING, drawn, 0.0)
         left_out = self.left_out - other.left_out
         if self.metric.kind == "error":  # noise raises both errors, and BCa excludes 0 too often: docs/intervals.md
             left_out = left_out[:0]
         return Bootstrapped(self.value - other.value, left_out, drawn, self.metric, evidence, is_difference=True)
 
     def interval(self, level: float) -> Interval:
-        """Return the exact interval of a share, the percentile interval of a difference of errors, else BCa."""
-        error = self._standard_error()
-        bias = 0.0
-        if error < math.inf:
-            bias = float(self.drawn.mean()) - self.value
-        if self.metric.kind == "share" and not self.is_difference:
-            low, high = self._exact_ends(level, error)
+        """Return the exact interval of a share, the percentile interval of a difference of errors, else BCa.
+
+        A calibration error that is too small for two ends has an upper bound alone.
+        """
+        unreliable = self._unreliable_because()
+        one_sided = ""
+        if self.metric.kind == "error" and not self.is_difference and not unreliable:
+            one_sided = self._one_sided_because()
+        if one_sided:
+            low, high = self.metric.lowest, self._upper_bound(level)
+        elif self.metric.kind == "share" and not self.is_difference:
+            low, high = self._exact_ends(level)
         else:
-            low, high = self._ends(level, error)
+            low, high = self._ends(level)
         if not self.is_difference:
             low = max(low, self.metric.lowest)
             high = min(high, self.metric.highest)
-        return Interval(self.value, low, high, error, bias, self._unreliable_because(error, bias))
+        return Interval(self.value, low, high, self.standard_error, self.bias, unreliable, one_sided)
 
     def p_value(self) -> float:
         """Return the smallest 1 - level whose interval excludes 0."""
         from scipy.special import ndtri, stdtr  # on first use: importing it takes longer than glayers
 
-        error = self._standard_error()
         bias, acceleration = self._correction()
         reached = -math.inf
         for sign in (1, -1):
@@ -160,63 +203,68 @@ class Bootstrapped(NamedTuple):
             moved = sign * float(ndtri((count + 1) / (len(self.drawn) + 1))) - bias
             if abs(moved) < math.inf:
                 reached = max(reached, sign * (bias - moved / max(1 + acceleration * moved, _NEAR_POLE)))
-            if count == 0 and sign * self.value > 0:  # past the last resample, as in `_ends`
-                reached = max(reached, abs(self.value) / error if error else math.inf)
-        freedom = self._degrees_of_freedom()
+            if count == 0 and sign * self.value > 0:  # past the last resample, as in `_end`
+                with np.errstate(divide="ignore"):
+                    reached = max(reached, float(np.abs(self.value) / np.float64(self.standard_error)))
+        freedom = self._degrees_of_freedom
         return min(1.0, 2 * float(stdtr(freedom, -reached / math.sqrt(1 + 1 / freedom))))
 
-    def _standard_error(self) -> float:
-        """Return the standard error; infinite if a resample is."""
-        if not np.isfinite(self.drawn).all():
-            return math.inf
-        with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
-            error = float(self.drawn.std(ddof=1))
-        return error if error > _SAME else 0.0
-
-    def _ends(self, level: float, error: float) -> tuple[float, float]:
+    def _ends(self, level: float) -> tuple[float, float]:
         """Return the ends of the BCa interval, or of the percentile interval."""
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
+        return self._end(-z, *self._correction()), self._end(z, *self._correction())
+
+    def _upper_bound(self, level: float) -> float:
+        """Return what an error stays below; skewness may only raise it.
+
+        It is as far out as the upper of two ends, because rows that show a small error by chance choose the bound.
+        """
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
+        _, acceleration = self._correction()
+        return max(self.value, self._end(z, 0.0, max(acceleration, 0.0)))
+
+    def _end(self, z: float, bias: float, acceleration: float) -> float:
+        """Return the resample that lies z standard errors from the middle, by Efron's formula."""
         from scipy.special import ndtr
 
-        z = _quantile(level, self._degrees_of_freedom())
-        bias, acceleration = self._correction()
-        ordered = np.sort(self.drawn)
-        last = len(ordered)
-        places = []
-        for end in (-z, z):
-            # Efron's formula. Past its pole lies the far end of the distribution.
-            moved = bias + (bias + end) / max(1 - acceleration * (bias + end), _NEAR_POLE)
-            # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
-            places.append(round((last + 1) * float(ndtr(moved)), 9))
-        low = float(ordered[np.clip(math.floor(places[0]), 1, last) - 1])
-        high = float(ordered[np.clip(math.ceil(places[1]), 1, last) - 1])
+        # Past the pole of the formula lies the far end of the distribution.
+        moved = bias + (bias + z) / max(1 - acceleration * (bias + z), _NEAR_POLE)
+        last = len(self.drawn)
+        # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
+        place = round((last + 1) * float(ndtr(moved)), 9)
+        nearest = math.ceil(place) if z > 0 else math.floor(place)
+        end = float(np.sort(self.drawn)[np.clip(nearest, 1, last) - 1])
         # Beyond the last resample a normal distribution goes on.
-        if error < math.inf and places[0] < 1:
-            low = min(low, self.value - z * error)
-        if error < math.inf and places[1] > last:
-            high = max(high, self.value + z * error)
-        return low, high
+        if self.standard_error < math.inf and z < 0 and place < 1:
+            return min(end, self.value + z * self.standard_error)
+        if self.standard_error < math.inf and z > 0 and place > last:
+            return max(end, self.value + z * self.standard_error)
+        return end
 
-    def _exact_ends(self, level: float, error: float) -> tuple[float, float]:
+    def _exact_ends(self, level: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
         from scipy.special import betaincinv
 
         share = min(max(self.value, 0.0), 1.0)
-        evidence = self.evidence
-        n_rows = evidence.n_rows
-        if not evidence.even:
-            # As many independent rows of equal weight would have this standard error.
-            few_units = _quantile(level, math.inf) / _quantile(level, max(evidence.n_units - 1, 1.0))
-            n_rows = evidence.n_units
-            if error:
-                n_rows = min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
+        n_rows = self.evidence.n_rows
+        if not self.evidence.even:
+            n_rows = self.evidence.n_units
+            if self.standard_error:
+                n_rows = self._as_many_even_rows(share, (1 + level) / 2)
         hits = share * n_rows
         misses = (1 - share) * n_rows
         low, high = 0.0, 1.0
-        if hits > _SAME:
+        if hits > ROUNDING:
             low = float(betaincinv(hits, misses + 1, (1 - level) / 2))
-        if misses > _SAME:
+        if misses > ROUNDING:
             high = float(betaincinv(hits + 1, misses, (1 + level) / 2))
         return min(low, self.value), max(high, self.value)
+
+    def _as_many_even_rows(self, share: float, probability: float) -> float:
+        """Return how many independent rows of equal weight would have this standard error."""
+        few_units = max(self.evidence.n_units - 1, 1.0)
+        widened = _quantile(probability, few_units) / _quantile(probability, math.inf)
+        return min(self.evidence.n_rows, share * (1 - share) / self.standard_error**2) / widened**2
 
     def _correction(self) -> tuple[float, float]:
         """Return the bias z0 and the acceleration a of BCa, both 0 without a jackknife."""
@@ -225,23 +273,24 @@ class Bootstrapped(NamedTuple):
         if len(self.left_out) == 0 or not np.isfinite(self.drawn).all():
             return 0.0, 0.0
         n_resamples = len(self.drawn)
-        below = np.count_nonzero(self.drawn < self.value - _SAME)
-        above = np.count_nonzero(self.drawn > self.value + _SAME)
+        below = np.count_nonzero(self.drawn < self.value - ROUNDING)
+        above = np.count_nonzero(self.drawn > self.value + ROUNDING)
         # Ties count half. If all resamples lie on one side, the other side has a probability below 1 / 2R.
         rate_below = (n_resamples + below - above) / (2 * n_resamples)
         bias = float(ndtri(np.clip(rate_below, 0.5 / n_resamples, 1 - 0.5 / n_resamples)))
         # A sixth of the skewness of the jackknife's values, over the root of their number.
-        influences = self._influences()
+        influences = self._influences
         squares = max(float((influences**2).sum()), 1.0)
         return bias, float((influences**3).sum()) / (6 * squares**1.5)
 
+    @cached_property
     def _degrees_of_freedom(self) -> float:
-        """Return the degrees of freedom of the variance: few if there are few units, or few cause most of it.
+        """The degrees of freedom of the variance: few if there are few units, or few cause most of it.
 
         With n units and kurtosis k a variance has a relative variance of 2 / n + (k - 3) / n. Blocks of units have the
         same second term.
         """
-        influences = self._influences()
+        influences = self._influences
         relative_variance = 2 / self.evidence.n_units
         if influences.any():
             kurtosis = float((influences**4).sum()) / float((influences**2).sum()) ** 2
@@ -250,47 +299,52 @@ class Bootstrapped(NamedTuple):
             return math.inf
         return max(1.0, min(self.evidence.n_units - 1, 2 / relative_variance))
 
+    @cached_property
     def _influences(self) -> Floats:
-        """Return how far each block moves the statistic, over the largest, so that no power leaves float64."""
+        """How far each block moves the statistic, over the largest, so that no power leaves float64."""
         if len(self.left_out) == 0 or not np.isfinite(self.left_out).all():
             return np.zeros(0)
         influences = self.left_out.mean() - self.left_out
         largest = float(np.abs(influences).max())
-        if not _SAME < largest < math.inf:
+        if not ROUNDING < largest < math.inf:
             return np.zeros(0)
         return influences / largest
 
-    def _unreliable_because(self, error: float, bias: float) -> str:
-        """Return why not to trust the interval, or nothing.
+    def _unreliable_because(self) -> str:
+        """Return why not to trust any interval, or nothing.
 
-        The limits were made from simulated models and checked on others: docs/intervals.md.
+        The limits were made from simulated models and checked on others: docs/how-to/intervals.md.
         """
         kind = self.metric.kind
-        evidence = self.evidence
-        if evidence.grouped and evidence.n_units < 7.9:  # 8 groups whose sizes differ by a row are enough
-            return f"too few groups: they count as {evidence.n_units:.1f}"
-        if kind in ("loss", "error") and evidence.n_rarer < 5:
-            return f"too few {evidence.rarer} seen: {evidence.n_rarer:.2g}"
-        if kind == "error" and abs(bias) > max(error / 5, _SAME):
+        if self.evidence.few_groups:
+            return self.evidence.few_groups
+        if kind in ("loss", "error") and self.evidence.few_outcomes:
+            return self.evidence.few_outcomes
+        if self.is_difference and kind == "error" and self._biased():
             return "the resamples are biased"
-        if self.is_difference:
+        if self.is_difference or kind == "error":
             return ""
-        if kind == "error" and self.value < self.metric.trusted_from * error:
-            return f"less than {self.metric.trusted_from:g} standard errors from 0"
-        if kind == "error" and evidence.n_scores is not None:
-            return f"few different scores: {evidence.n_scores}"
-        if kind == "error" and evidence.copied:  # with 20 copies, 4 of 7 intervals covered
-            return "rows of a group are copies"
-        if self.metric.about == "classes" and evidence.binary:  # the larger of two gaps that are often nearly equal
-            return "class-wise with two classes"
         return self.metric.unreliable
 
+    def _one_sided_because(self) -> str:
+        """Return why a two-sided interval of an error would not cover, or nothing."""
+        if self._biased():
+            return "the resamples are biased"
+        if self.value < self.metric.trusted_from * self.standard_error:
+            return f"less than {self.metric.trusted_from:g} standard errors from 0"
+        if self.metric.about == "classes" and self.evidence.binary:  # the larger of two gaps that are nearly equal
+            return "class-wise with two classes"
+        return self.evidence.few_scores or self.metric.unreliable
 
-def _quantile(level: float, freedom: float) -> float:
-    """Return how many standard errors an interval extends to each side, with this many degrees of freedom."""
+    def _biased(self) -> bool:
+        return abs(self.bias) > max(self.standard_error / 5, ROUNDING)
+
+
+def _quantile(probability: float, freedom: float) -> float:
+    """Return how many standard errors an interval extends to a side, with this many degrees of freedom."""
     from scipy.special import stdtrit
 
-    probability = min((1 + level) / 2, math.nextafter(1.0, 0.0))  # 1 itself has an infinite quantile
+    probability = min(probability, math.nextafter(1.0, 0.0))  # 1 itself has an infinite quantile
     # The bootstrap's variance is that of a sample, too small by n / (n - 1).
     return float(stdtrit(freedom, probability)) * math.sqrt(1 + 1 / freedom)
 

@@ -22,9 +22,11 @@ import numpy as np
 from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.ece import Binning, bin_edges
+from glayers.metrics.calibration_errors import Binning, bin_edges, error_of_each_class
 from glayers.metrics.events import (
+    BIN_EDGES,
     N_BINS,
+    ROUNDING,
     Event,
     Rows,
     Scored,
@@ -36,10 +38,8 @@ from glayers.metrics.events import (
     rank,
     top,
 )
-from glayers.metrics.ks import error_of_each_class
 from glayers.metrics.null_distribution import (
     MEAN_LARGEST,
-    ROUNDING,
     KSNullDistribution,
     RunningSum,
     Statistic,
@@ -536,8 +536,7 @@ def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows, dict[str,
     else:
         rows = given
         named = top.classes_of(rows)
-    edges = bin_edges(scored, N_BINS, "equal_width")
-    sums = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, edges)}
+    sums = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
     if isinstance(given, Rows) and given.n_classes > 2:  # of two classes the second is not new
         sums[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
     return rows, sums
@@ -682,7 +681,9 @@ def detectable_error(event: Scored, test: CalibrationTest, n_tests: int, by_labe
     if test.too_few_groups:
         return math.nan
     allowed = 1 - test.level
-    critical = test.bound * brownian_height(allowed / n_tests) / brownian_height(allowed)
+    critical = test.bound
+    if brownian_height(allowed) > 0:  # a level of nearly 0 allows everything
+        critical *= brownian_height(allowed / n_tests) / brownian_height(allowed)
     independent = _deviation(event, 0.0)
     wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
     if (event.groups is not None or by_label) and independent > 0:

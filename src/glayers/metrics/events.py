@@ -32,7 +32,8 @@ __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 _Made = TypeVar("_Made")
 EventKind: TypeAlias = Literal["rank", "within top", "class", "one of"]
 N_BINS = 15  # of binned metrics, by default
-SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
+BIN_EDGES = np.arange(1, N_BINS) / N_BINS  # between equal-width bins
+ROUNDING = 1e-12  # numbers that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,6 @@ class Event:
         else:
             chosen = sorted({whole_number(_class_number(rows, c), "one_of", 0, n_classes - 1) for c in which})
         return np.broadcast_to(np.asarray(chosen), (len(rows), len(chosen)))
-
-    def confidences(
-        self, probabilities: object, labels: object = None, *, sample_weight: object = None, groups: object = None
-    ) -> Confidences:
-        """Return the score and the outcome of each row as `Confidences`, to measure the same event several times.
-
-        >>> within_top(2).confidences([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 2]).confidence.tolist()
-        [0.75, 0.75]
-        """
-        rows = check_event(probabilities, labels, sample_weight, groups, self)
-        return Confidences(rows.scores, rows.hits, rows.given_weights, rows.groups)
 
     def __str__(self) -> str:
         return self.name
@@ -359,7 +349,7 @@ def last_of_ties(ascending: Floats) -> Bools:
     >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()
     [True, False, True, True]
     """
-    return np.append(np.diff(ascending) > SAME_SCORE, True)[: len(ascending)]
+    return np.append(np.diff(ascending) > ROUNDING, True)[: len(ascending)]
 
 
 def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
@@ -373,7 +363,7 @@ def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
 
 def bin_of(scores: Floats, edges: Floats) -> Ints:
     """Return the bin of each score; bins are closed on the right, and 0.1 + 0.2 lies on the edge 0.3."""
-    return np.searchsorted(edges + SAME_SCORE, scores, side="left")
+    return np.searchsorted(edges + ROUNDING, scores, side="left")
 
 
 def check_rows(

@@ -21,11 +21,11 @@ __all__ = ["Metric"]
 _SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier", "kuiper": "Kuiper"}
 
 
-@dataclass(frozen=True, eq=False)
 class Block(Memoized):
     """Weightings side by side: row weights (n, b), each column summing to 1."""
 
-    weights: Floats
+    def __init__(self, weights: Floats) -> None:
+        self.weights = weights
 
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Block":
@@ -186,13 +186,13 @@ def mean(values: Floats, block: Block) -> Floats:
     return np.where(infinite @ block.weights > 0, np.inf, means)
 
 
-@dataclass(frozen=True, eq=False)
 class PlaceSums:
     """Adds up weight * value by the place each value belongs to: `place` and `values` are (n, m), m values per row."""
 
-    place: Ints
-    values: Floats
-    n_places: int
+    def __init__(self, place: Ints, values: Floats, n_places: int) -> None:
+        self.place = place
+        self.values = values
+        self.n_places = n_places
 
     def of(self, block: Block) -> Floats:
         """Return the sums (places, b)."""

@@ -31,32 +31,25 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import GlayersWarning
-from glayers.metrics.events import Rows, Scored, bin_of, check_seed, last_of_ties, warn_of_few_rows
+from glayers.metrics.events import ROUNDING, Rows, Scored, bin_of, check_seed, last_of_ties, warn_of_few_rows
 from glayers.metrics.metric import membership
 from glayers.progress import progress_bar
 
-ROUNDING = 1e-12  # two sums that are equal on paper may differ by this much
 _ENTRIES = 131_072  # of a batch of residuals: 1 MB in float64, so that what is made of it stays in the cache
 _LABELS = 1 << 24  # drawn at a time: 64 MB
 _PIECES = 4  # of the range of scores: 16 groups whose errors at low and high scores cancel were rejected in 58 %
 # The square of Student's t at 5 %, over that of the normal distribution, is about 1 + 2.4 / groups.
 _FEW_GROUPS = 2.4
 _FEWEST_GROUPS = 7.5  # 8 of nearly equal size
-_SAME_WEIGHT = 1e-9  # weights of a class may differ by rounding
 _LEAST_ROWS = 10  # beyond one per class: of fewer rows, weights may follow the labels by chance
 MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
-_TERMS = 8  # either series has converged to float64 by then on its side of height 1
 # The mean distance by which a sum steps past a line, in standard deviations of a step: -zeta(1/2) over the root of
 # 2 pi. Chernoff, Sankhya 1965; Siegmund, Advances in Applied Probability 1979.
 _OVERSHOOT = 0.5826
 _FEWEST_STEPS = 20  # with fewer steps the mean says little about the last one; a smaller correction is conservative
 _FAR_OUT = 1.5  # standard deviations from where on skewness matters; nearer, a saddlepoint of few coins does not help
-_VERY_FAR = 8.0  # standard deviations from where on the limit holds to float64
 _FEW = 20  # expected hits, or misses: with 10, 6.2 % of calibrated models are rejected at 5 %, and with 2, up to 9 %
-_NEVER = 1e-15  # misses expected in all rows: none will be seen
-_NEGLIGIBLE = 1e-4  # of the mean variance of a row: all such rows together change nothing
-_HIGHEST = 40.0  # standard deviations, which no float64 probability exceeds
-_CLOSE = 1e-9
+_CLOSE = 1e-9  # relative rounding of long sums, and of weights that were computed
 
 
 class RunningSum:
@@ -82,7 +75,6 @@ class RunningSum:
         if event.groups is not None:
             self.groups = event.group_numbers[self.order]
             self._divide(self.groups)
-            self._spread = self._observed_spread(self.groups)
 
     def errors(self, labels: Ints, weights: Floats) -> Floats:
         """Return the error for each line of labels (b, n) and weights (b or 1, n).
@@ -164,17 +156,10 @@ class RunningSum:
         variances = np.bincount(groups, self._variances)
         n_rows = kish(np.bincount(groups, self.weights), np.bincount(groups, self.weights**2))
         self._if_copies = float(variances @ np.maximum(n_rows - 1, 0.0))
-
-    def _observed_spread(self, groups: Ints) -> float:
-        """Return the spread of the observed residuals.
-
-        Few groups, or one that dominates the others, do not know their own spread well: the variance is raised, by the
-        groups that carry it if rows of a group are copies.
-        """
-        variances = np.bincount(groups, self._variances)
-        n_rows = kish(np.bincount(groups, self.weights), np.bincount(groups, self.weights**2))
+        # Few groups, or one that dominates the others, do not know their own spread well: the variance is raised, by
+        # the groups that carry it if rows of a group are copies.
         n_groups = max(effective_rows(variances * n_rows), 1.0)
-        return float(self._spreads(self._residuals[None])[0]) * math.sqrt(1 + _FEW_GROUPS / n_groups)
+        self._spread = float(self._spreads(self._residuals[None])[0]) * math.sqrt(1 + _FEW_GROUPS / n_groups)
 
     def _spreads(self, residuals: Floats) -> Floats:
         """Return the standard deviation of the sum under the dependence that residuals (b, n) show.
@@ -292,8 +277,8 @@ def label_law(rows: Rows) -> tuple[Floats, Floats] | None:
     np.minimum.at(lowest, labels, weights)
     highest = np.zeros(rows.n_classes)
     np.maximum.at(highest, labels, weights)
-    constant = (highest <= lowest * (1 + _SAME_WEIGHT)).all()
-    differ = highest.max() > lowest.min() * (1 + _SAME_WEIGHT)
+    constant = (highest <= lowest * (1 + _CLOSE)).all()
+    differ = highest.max() > lowest.min() * (1 + _CLOSE)
     if not (constant and differ and counts.sum() >= _LEAST_ROWS + np.count_nonzero(counts)):
         return None
     # Of the weights that a class without rows may have, the largest makes the variance largest.
@@ -314,8 +299,8 @@ class KSNullDistribution:
         variances = weights**2 * flips
         self.deviation = math.sqrt(float(variances.sum()))
         self.overshoot = 0.0
-        matter = variances > _NEGLIGIBLE * variances.mean()
-        if flips.sum() < _NEVER or self.deviation == 0:  # the square of a weight may be 0
+        matter = variances > 1e-4 * variances.mean()  # all other rows together change nothing
+        if flips.sum() < ROUNDING or self.deviation == 0:  # no miss will be seen; the square of a weight may be 0
             self.deviation = 0.0
             matter[:] = False
         else:
@@ -344,10 +329,9 @@ class KSNullDistribution:
         if height <= _FAR_OUT:
             return brownian_exit_probability(height)
         at_the_end = self._tail_at_the_end(self.scores, height) + self._tail_at_the_end(1 - self.scores, height)
-        # How much likelier the sum is outside at some time than outside at the end: twice, far out.
-        ratio = 2.0
-        if height < _VERY_FAR:
-            ratio = brownian_exit_probability(height) / math.erfc(height / math.sqrt(2))
+        # How much likelier the sum is outside at some time than outside at the end: twice, from a height of 8 on.
+        near = min(height, 8.0)
+        ratio = brownian_exit_probability(near) / math.erfc(near / math.sqrt(2))
         return min(brownian_exit_probability(_FAR_OUT), ratio * at_the_end)
 
     def quantile_above(self, probability: float) -> float:
@@ -388,7 +372,7 @@ def brownian_exit_probability(height: float) -> float:
     """
     if height <= 0:
         return 1.0
-    odd = range(1, 2 * _TERMS, 2)  # with signs + - + -
+    odd = range(1, 16, 2)  # with signs + - + -; either series has converged to float64 by then
     if height < 1:
         staying = sum((-1) ** (m // 2) / m * math.exp(-((m * math.pi / height) ** 2) / 8) for m in odd)
         return 1 - 4 / math.pi * staying
@@ -406,7 +390,7 @@ def brownian_height(probability: float) -> float:
     def excess(height: float) -> float:
         return brownian_exit_probability(height) - probability
 
-    return float(brentq(excess, 0.0, _HIGHEST, xtol=1e-14))
+    return float(brentq(excess, 0.0, 40.0, xtol=1e-14))
 
 
 def mean_overshoot(variances: Floats) -> float:

@@ -1,4 +1,4 @@
-"""Predictions -> every metric at once, alone or with confidence intervals, as a table that prints and converts.
+"""Predictions -> every metric at once: alone, with confidence intervals, or as differences between methods.
 
 To add a metric, write its evaluation and its `Metric` record in the module of its idea, and list it in that module's
 `METRICS`. A new module also needs its place in `_ALL`. Scorecard, intervals, differences, tests, tables, command line
@@ -6,29 +6,46 @@ and report then show it.
 
 Intervals say how far a metric would move on other rows of the same kind. The bootstrap does not know that an error
 cannot be negative. ECE and similar errors of a calibrated model are too high on every sample and higher still on every
-resample, so their intervals never reach 0. `docs/how-to/intervals.md` says which intervals to trust where.
+resample, so their intervals never reach 0, and they get an upper bound instead. `docs/how-to/intervals.md` says which
+intervals to trust where.
+
+In `paired_differences` every method is scored on the same resamples, so what makes a row hard is the same for both and
+cancels: a difference is known far better than either score.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
 
-from glayers.arrays import column_names, to_floats, to_numbers
+from glayers.arrays import Floats, column_names, to_floats, to_numbers
 from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
-from glayers.metrics import ece, ks, regression, scores, selective
-from glayers.metrics.bootstrap import Bootstrap, Interval
+from glayers.metrics import calibration_errors, outcomes, scores
+from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
 from glayers.metrics.metric import Metric, evaluate_once
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, html_table, markdown_table
 
-__all__ = ["METRICS", "Intervals", "LabelScorecards", "Scorecard", "intervals", "label_scorecards", "scorecard"]
+__all__ = [
+    "METRICS",
+    "Difference",
+    "Intervals",
+    "LabelScorecards",
+    "PairedDifferences",
+    "Scorecard",
+    "adjust",
+    "intervals",
+    "label_scorecards",
+    "paired_differences",
+    "scorecard",
+]
 
 _Value = TypeVar("_Value")
-_ALL = (*scores.METRICS, *ks.METRICS, *ece.METRICS, *regression.METRICS, *selective.METRICS)
+_ALL = (*scores.METRICS, *calibration_errors.METRICS, *outcomes.METRICS)
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
@@ -142,7 +159,7 @@ class Intervals(ByName[Interval]):
         return {metric: interval.unreliable for metric, interval in self.items() if interval.unreliable}
 
     def to_dict(self) -> dict[str, dict[str, float | str]]:
-        """Return value, low, high, standard error, bias and why the interval is unreliable, ready for JSON."""
+        """Return value, low, high, standard error, bias and what restricts the interval, ready for JSON."""
         return {metric: interval._asdict() for metric, interval in self.items()}
 
     def footnote(self) -> str:
@@ -165,8 +182,11 @@ class Intervals(ByName[Interval]):
         lines = []
         for name, found in self.items():
             metric = METRICS[name]
+            start = f"{metric.format(found.low).removesuffix(' %')} to"
+            if found.one_sided:
+                start = "at most"
             star = " *" if found.unreliable else "  "
-            ends = f"{metric.format(found.low).removesuffix(' %')} to {metric.format(found.high)}{star}"
+            ends = f"{start} {metric.format(found.high)}{star}"
             label = metric.label_for(self.value.classes)
             lines.append((label, metric.format(found.value), ends, metric.format(found.standard_error)))
         return lines
@@ -175,7 +195,10 @@ class Intervals(ByName[Interval]):
         return [("metric", "value", f"{100 * self.level:g} % interval", "standard error"), *self.printed()]
 
     def to_markdown(self) -> str:
-        """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
+        """Return a Markdown table with one line per metric; a star marks unreliable intervals.
+
+        "at most" says that only an upper bound is known with the stated confidence.
+        """
         footnote = self.footnote().replace("*", r"\*")
         return f"{markdown_table(self._cells())}\n\n{footnote}".rstrip()
 
@@ -257,8 +280,8 @@ def intervals(
     -------
     Intervals
         A mapping from metric names to `Interval`, by BCa (bias-corrected and accelerated). Those of accuracies are
-        exact and need no resamples. Equal-mass bins keep the sample's edges. Efron, Journal of the American
-        Statistical Association, 1987.
+        exact and need no resamples. Small calibration errors have an upper bound only, and `low` is 0. Equal-mass bins
+        keep the sample's edges. Efron, Journal of the American Statistical Association, 1987.
 
     Examples
     --------
@@ -367,3 +390,235 @@ def label_scorecard(rows: Predictions) -> Scorecard:
     present = scorecard(rows, event=label(1))
     errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
     return Scorecard(whole.by_name | errors, whole.rows, whole.classes)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of `method` minus the same metric of `against`.
+
+    Attributes
+    ----------
+    metric, method, against
+        What is compared.
+    interval
+        The difference, its confidence interval and its standard error.
+    p_value
+        Of the hypothesis that there is no difference, by Holm's correction over the pairs of a metric.
+    significant
+        Whether the p-value is at most 1 - level.
+    level
+        The level of the interval and of the comparison.
+    """
+
+    metric: str
+    method: str
+    against: str
+    interval: Interval
+    p_value: float
+    significant: bool
+    level: float = 0.95
+
+    def sentence(self) -> str:
+        """Say it in a sentence, with the confidence interval.
+
+        >>> interval = Interval(-0.105, -0.117, -0.093, 0.006, 0.0)
+        >>> Difference("nll", "shared g-layers", "temperature scaling", interval, 0.0, True).sentence()
+        'shared g-layers lower NLL by 0.105 (95 % interval 0.093 to 0.117) against temperature scaling'
+        """
+        metric = METRICS[self.metric]
+        name = metric.short_label
+        value, low, high, error, _, unreliable, _ = self.interval
+        doubt = ""
+        if unreliable:
+            doubt = f" (unreliable: {unreliable})"
+        if error == 0 and self.p_value == 1:
+            return f"{self.method} and {self.against} have the same {name}{doubt}"
+        if not self.significant:
+            by = metric.format_change(value, low, high, error, self.level)
+            return f"{name} of {self.method} differs by {by} from {self.against}: no significant difference{doubt}"
+        verb = "raise"
+        if value < 0:
+            verb = "lower"
+            value, low, high = -value, -high, -low
+        if not self.method.endswith("s"):  # g-layers lower, temperature scaling lowers
+            verb += "s"
+        by = metric.format_change(value, low, high, error, self.level)
+        return f"{self.method} {verb} {name} by {by} against {self.against}{doubt}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return one flat record, ready for JSON or a data frame."""
+        numbers = {"difference": self.interval.value, **self.interval._asdict()}
+        del numbers["value"]
+        names = {"metric": self.metric, "method": self.method, "against": self.against}
+        return {**names, **numbers, "p_value": self.p_value, "significant": self.significant}
+
+    def reversed(self) -> "Difference":
+        """Return the same difference seen from the other method."""
+        value, low, high, error, bias, unreliable, _ = self.interval
+        turned = Interval(-value, -high, -low, error, -bias, unreliable)
+        return replace(self, method=self.against, against=self.method, interval=turned)
+
+
+@dataclass(frozen=True)
+class PairedDifferences:
+    """Every pair of methods by every metric, later minus earlier. Efron and Tibshirani, 1993."""
+
+    differences: tuple[Difference, ...]
+    level: float
+    n_resamples: int
+
+    def between(self, metric: str, method: str, against: str) -> Difference:
+        """Return the difference of two methods, whichever of them came first."""
+        for found in self.differences:
+            if found.metric == metric and {found.method, found.against} == {method, against}:
+                if found.method == method:
+                    return found
+                return found.reversed()
+        names = sorted({name for d in self.differences for name in (d.metric, d.method, d.against)})
+        raise KeyError(f"no difference of {method!r} and {against!r} by {metric!r}; there are {', '.join(names)}")
+
+    def sentences(self) -> list[str]:
+        """Return one sentence per difference."""
+        return [found.sentence() for found in self.differences]
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Return one record per difference."""
+        return [found.to_dict() for found in self.differences]
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table with one line per difference; a star marks significant ones."""
+        lines = [["metric", "method", "against", "difference", f"{100 * self.level:g} % interval", "p-value, holm"]]
+        for found in self.differences:
+            value, low, high, error, *_ = found.interval
+            by = f"{value:.4g} ± {error:.2g}"
+            if found.significant:
+                by += " *"
+            numbers = (by, f"{low:.4g} to {high:.4g}", f"{found.p_value:.2g}")
+            lines.append([found.metric, found.method, found.against, *numbers])
+        return markdown_table(lines, text_columns=3)
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+
+def paired_differences(
+    methods: Mapping[str, object],
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+    metrics: Iterable[str] | None = None,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> PairedDifferences:
+    """Compare the metrics of every two methods by a paired bootstrap, later minus earlier.
+
+    Parameters
+    ----------
+    methods
+        Probabilities (n, k), `Predictions` or `Confidences` of each method by name, all for the same rows. With
+        `Predictions` the NLL comes from the logits, so that no probability rounds to 0.
+    labels, sample_weight, groups
+        As in `intervals`; left out with `Predictions` and `Confidences`.
+    event
+        The event, for metrics of one event.
+    metrics
+        Names from `METRICS`; by default NLL, Brier score, KS and accuracy, as far as the predictions allow.
+    n_resamples, level, random_state, progress
+        As in `intervals`.
+
+    Returns
+    -------
+    PairedDifferences
+        A difference is significant where its p-value, after Holm's correction over the pairs of a metric, is at most
+        1 - level. Before correction, the p-value is the smallest 1 - level whose interval excludes 0. Beyond the last
+        resample it is that of a normal distribution. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
+
+    Examples
+    --------
+    >>> p, y = np.tile([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], (100, 1)), np.tile([0, 1, 1, 1], 50)
+    >>> print(paired_differences({"none": p, "sharpened": p**2 / (p**2).sum(1, keepdims=True)}, y, metrics=["nll"]))
+    sharpened lowers NLL by 0.089 (95 % interval 0.041 to 0.131) against none
+    """
+    settings = Bootstrap(n_resamples, level, random_state, progress)
+    if not isinstance(methods, Mapping):
+        raise BadPredictions(f"methods must be a dict of predictions by name; got a {type(methods).__name__}")
+    if len(methods) < 2:
+        raise BadPredictions(f"a comparison needs at least 2 methods, by name; got {list(methods)}")
+    columns: dict[str, dict[str, Bootstrapped]] = {}
+    first: Rows | Scored | None = None
+    for name, given in methods.items():
+        try:
+            rows = rows_to_score(given, labels, sample_weight, groups, event)
+            first = first or rows
+            _check_same_rows(rows, first)
+        except BadPredictions as error:
+            raise BadPredictions(f"{name}: {error}") from error
+        if metrics is None:
+            possible = [metric.name for metric in chosen_metrics(rows)]
+            metrics = [metric for metric in ("nll", "brier", "ks", "accuracy") if metric in possible]
+        chosen = chosen_metrics(rows, metrics)
+        columns[name] = settings.columns(rows, chosen, f"resampling {name}")  # one seed: the same for every method
+        if "nll" in columns[name] and np.isinf(columns[name]["nll"].value):
+            raise BadPredictions(
+                f"{name}: the NLL is infinite, because a label was given probability 0, so it has no differences. Pass "
+                f"Predictions of the logits, or leave 'nll' out of metrics"
+            )
+    found = []
+    for metric in chosen:
+        found += _compare({name: by_metric[metric.name] for name, by_metric in columns.items()}, level)
+    return PairedDifferences(tuple(found), level, n_resamples)
+
+
+def _compare(columns: dict[str, Bootstrapped], level: float) -> list[Difference]:
+    """Return the differences of every two methods by one metric."""
+    pairs = {(a, b): columns[b].minus(columns[a]) for a, b in combinations(columns, 2)}
+    p_values = adjust([pair.p_value() for pair in pairs.values()]).tolist()
+    differences = []
+    for ((a, b), pair), p in zip(pairs.items(), p_values, strict=True):
+        differences.append(Difference(pair.metric.name, b, a, pair.interval(level), p, p <= 1 - level, level))
+    return differences
+
+
+def adjust(p_values: object) -> Floats:
+    """Correct p-values for testing many hypotheses: reject those that are at most 1 - level.
+
+    Parameters
+    ----------
+    p_values
+        One number per test.
+
+    Returns
+    -------
+    array
+        Corrected p-values, in the order given. They bound the probability of any false rejection, whatever the
+        dependence between the tests: the i-th smallest of m is multiplied by m - i + 1. Holm, Scandinavian Journal of
+        Statistics 1979.
+
+    Examples
+    --------
+    >>> adjust([0.01, 0.04, 0.03]).round(4).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    given = to_floats(p_values, "p_values").astype(np.float64)
+    if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
+        raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {shown(p_values)}")
+    order = np.argsort(given, kind="stable")
+    times = np.arange(len(given), 0, -1)
+    adjusted = np.empty(len(given))
+    adjusted[order] = np.maximum.accumulate(given[order] * times)
+    return np.minimum(adjusted, 1.0)
+
+
+def _check_same_rows(rows: Rows | Scored, first: Rows | Scored) -> None:
+    """Refuse methods that are not about the same rows and classes."""
+    if type(rows) is not type(first) or len(rows) != len(first):
+        raise BadPredictions("all methods must be given in the same form and for the same rows")
+    if isinstance(rows, Rows) and isinstance(first, Rows):
+        if rows.n_classes != first.n_classes:
+            raise BadPredictions(f"{rows.n_classes} classes, and {first.n_classes} in the first method")
+        if not np.array_equal(rows.labels, first.labels):
+            raise BadPredictions("the labels differ from those of the first method; pass the same rows")

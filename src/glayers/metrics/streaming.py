@@ -23,8 +23,9 @@ from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats
 from glayers.checks import check_choice, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import (
+    BIN_EDGES,
     N_BINS,
-    SAME_SCORE,
+    ROUNDING,
     Event,
     Rows,
     Scored,
@@ -41,7 +42,6 @@ from glayers.predictions.predictions import Confidences, Predictions
 __all__ = ["StreamingScorecard"]
 
 _EXACT_ENTRIES = 2**21  # probabilities that are kept as they are: 16 MB in float64
-_BIN_EDGES = np.arange(1, N_BINS) / N_BINS
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
 
 
@@ -114,11 +114,6 @@ class StreamingScorecard:
         rows = check_any(given, labels, sample_weight, strict=True)
         if isinstance(rows, Rows) and self.event != top:  # a copy from another process is not the same object
             rows = self.event.of(rows)
-        if not 1e-140 < rows.own_weights.max() < 1e140:
-            raise BadPredictions(
-                f"sample_weight up to {rows.own_weights.max():g} cannot be squared and added up; "
-                f"divide all weights by a common factor"
-            )
         self._check_classes(rows.n_classes)
         self.n_rows += len(rows)
         self._keep([rows])
@@ -280,9 +275,9 @@ def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
     integer = np.int32 if scores.dtype == np.float32 else np.int64
     shift = np.finfo(scores.dtype).nmant - bits
     first = scores.dtype.type(2.0**-octaves).view(integer) >> shift
-    leading = np.clip(scores + scores.dtype.type(SAME_SCORE), 0, 1).view(integer) >> shift
+    leading = np.clip(scores + scores.dtype.type(ROUNDING), 0, 1).view(integer) >> shift
     # Both terms grow with the score, so two scores have the same sum only if they share the cell and the bin.
-    return np.maximum(leading - first, 0) + bin_of(scores, _BIN_EDGES)
+    return np.maximum(leading - first, 0) + bin_of(scores, BIN_EDGES)
 
 
 class Cells:

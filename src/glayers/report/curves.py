@@ -16,7 +16,7 @@ import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
-from glayers.metrics.ece import bin_edges
+from glayers.metrics.calibration_errors import bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 from glayers.report.words import class_names
 
