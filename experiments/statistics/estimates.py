@@ -51,7 +51,8 @@ def main() -> None:
     text = markdown_table([heads, *([str(cell) for cell in line] for line in lines)])
     head = (
         f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
-        f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"
+        f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points. "
+        "Where the calibrator was adapted, the truth is the accuracy of the adapted one.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), head + text + "\n")
 
