@@ -325,8 +325,8 @@ def test_other_depths_of_many_classes_use_what_the_search_at_three_layers_found(
     ]
     four = many_classes.g_of("g, 4 layers", found)
     assert (four.n_layers, four.learning_rate, four.weight_decay) == (4, 0.003, 0.1)
-    longer = many_classes.g_of("g, 1 layer, same settings, 1,000 epochs", found)
-    assert (longer.n_layers, longer.learning_rate, longer.max_epochs) == (1, 0.001, 1_000)
+    longer = many_classes.g_of("g, 3 layers, same settings, 1,000 epochs (as 1)", found)
+    assert (longer.n_layers, longer.learning_rate, longer.max_epochs) == (3, 0.001, 1_000)
 
 
 def test_the_same_tables_are_identical(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
