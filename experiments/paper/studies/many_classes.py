@@ -121,7 +121,8 @@ def g_of(method: str, lines: list[Line]) -> PaperGLayers:
         return PaperGLayers(**SEARCHING[method], random_state=0)
     source, settings = REUSING[method]
     (searched,) = where(lines, method=source)
-    return PaperGLayers(**settings, **{name: float(searched[name]) for name in FOUND}, random_state=0)
+    rate, decay = (float(searched[name]) for name in FOUND)
+    return PaperGLayers(**settings, learning_rate=rate, weight_decay=decay, random_state=0)
 
 
 def table(lines: list[Line]) -> str:
