@@ -6,7 +6,7 @@ nobody is fast by being wrong. The data are those of `simulation.py`, whose best
 
     python -m benchmarks.bench --sizes 5000x10 5000x100 --results times.csv
     python -m benchmarks.bench --sizes 25000x1000 --repeats 1 --results times.csv
-    python -m benchmarks.bench --sizes --results times.csv --page times.md --short short.md --plot times.png
+    python -m benchmarks.bench --sizes --results times.csv --page times.md --plot times.png
 
 Runs are added to the CSV file as they end; the pages and the plot are made of all runs in it.
 """
@@ -55,7 +55,6 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a fit is given up")
     parser.add_argument("--results", type=Path, help="add every run to this CSV file, and read earlier ones from it")
     parser.add_argument("--page", type=Path, help="also write the tables to this Markdown file")
-    parser.add_argument("--short", type=Path, help="also write the table of the README to this Markdown file")
     parser.add_argument("--plot", type=Path, help="also draw processor time against rows and classes")
     parser.add_argument("--one", nargs=2, metavar=("METHOD", "SIZE"), help=argparse.SUPPRESS)
     settings = parser.parse_args()
@@ -76,8 +75,6 @@ def main() -> None:
         print(table(size, runs), flush=True)
     if settings.page:
         write_page(settings.page, page(runs))
-    if settings.short:
-        write_page(settings.short, short(runs))
     if settings.plot:
         draw(runs, settings.plot)
 
@@ -194,13 +191,7 @@ def table(size: str, runs: list[dict[str, Any]]) -> str:
 
 def short(runs: list[dict[str, Any]]) -> str:
     """Return the medians of the usual sizes and of the methods that matter most, as the README shows them."""
-    lines = [
-        "# The speed table in short",
-        "",
-        "Medians of [fits.md](fits.md). Peak MB is the memory above the input.",
-        "",
-    ]
-    lines += ["| rows x classes | method | CPU s | NLL | peak MB |", "|---|---|---:|---:|---:|"]
+    lines = ["| rows x classes | method | CPU s | NLL | peak MB |", "|---|---|---:|---:|---:|"]
     for size in SIZES:
         shown = "{:,} x {:,}".format(*map(int, size.split("x")))
         for method in IN_SHORT:
@@ -209,7 +200,7 @@ def short(runs: list[dict[str, Any]]) -> str:
                 busy, nll, peak = (statistics.median(run[n] for run in own) for n in ("cpu_seconds", "nll", "peak_mb"))
                 lines.append(f"| {shown} | {method} | {busy:.2g} | {nll:.4f} | {peak:.0f} |")
                 shown = ""
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def spread(seconds: list[float]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.bench import read, short
 
 from glayers import datasets, metrics
 from glayers.calibrators import METHODS, auto
@@ -109,9 +110,8 @@ def peers_table() -> str:
 
 
 def speed_table() -> str:
-    """The table of `benchmarks/results/short.md`."""
-    page = (ROOT / "benchmarks" / "results" / "short.md").read_text(encoding="utf-8")
-    return page[page.index("|") :].strip()
+    """The medians of `benchmarks/results/fits.csv`."""
+    return short(read(ROOT / "benchmarks" / "results" / "fits.csv"))
 
 
 def few_rows_table() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from experiments.paper.networks.captured import Network
-from experiments.paper.studies import command, figures, regularisation, same
+from experiments.paper.studies import command, figures, many_classes, regularisation, same
 from experiments.paper.studies.curves import Curves
 from experiments.paper.studies.field import PUBLISHED, ROW, field_table, read_published, write_field
 from experiments.paper.studies.lines import Line, different, numbers, read_lines, where, write_lines
@@ -316,6 +316,17 @@ def test_a_search_that_ends_at_an_edge_is_not_counted_as_interior(sets: list[Row
     ]
     write_lines(tmp_path / "ranks.csv", ("method", "rank", "note"), lines)
     assert searches_table(tmp_path).splitlines()[2:] == ["| ranks | 2 | 1 |", "| all | 2 | 1 |"]
+
+
+def test_other_depths_of_many_classes_use_what_the_search_at_three_layers_found() -> None:
+    found = [
+        {"method": "g, 1 layer", "learning_rate": "0.001", "weight_decay": "0.01"},
+        {"method": "g, 3 layers", "learning_rate": "0.003", "weight_decay": "0.1"},
+    ]
+    four = many_classes.g_of("g, 4 layers", found)
+    assert (four.n_layers, four.learning_rate, four.weight_decay) == (4, 0.003, 0.1)
+    longer = many_classes.g_of("g, 3 layers, same settings, 1,000 epochs (as 1)", found)
+    assert (longer.n_layers, longer.learning_rate, longer.max_epochs) == (3, 0.001, 1_000)
 
 
 def test_the_same_tables_are_identical(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ IS_SEARCH: dict[str, Callable[[Line], bool]] = {
         _shape(line) == SEARCHED_START and line["epochs"] == "0" and line["set"] == "test" and "note" in line
     ),
     "reproduce": lambda line: line["method"] in ("g_layers_1", "g_layers_3"),
-    "many_classes": lambda line: line["method"].startswith("g, "),
+    "many_classes": lambda line: line["settings_tried"] != "",
 }
 
 
