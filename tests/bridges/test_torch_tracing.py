@@ -68,7 +68,7 @@ def kinds(chain: Chain) -> Iterator[str]:
     """The names of all steps of a chain."""
     for step in chain.steps:
         yield type(step).__name__
-        for branch in step.chains().values():
+        for branch in step.chains():
             yield from kinds(branch)
 
 

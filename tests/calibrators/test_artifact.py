@@ -53,14 +53,14 @@ def test_a_file_holds_arrays_by_name_and_all_else_as_json(tmp_path: Path) -> Non
     assert facts["format"] == 1
     assert facts["calibrator"] == "GLayers"
     assert facts["settings"] == calibrator.get_params() | {"learning_rate": [0.03]}
-    layers = {"Blend": [{"Floor": ["Centre", "Dense", "Relu", "Dense"]}]}
+    layers = {"Stack": [[], [{"Floor": [["Centre", "Dense", "Relu", "Dense"]]}]]}
     assert facts["structure"] == ["Reference", "Scale", "LogSoftmax", layers]
     assert (facts["n_logits"], facts["n_classes"]) == (4, 4)
     assert facts["class_names"] == ["owl", "élan", "wren", "jay"]
     assert facts["diagnostics"]["loss_after"] == calibrator.diagnostics_.loss_after
     assert facts["versions"]["numpy"] == np.__version__
     assert arrays.keys() == calibrator.map_.parameters().keys()
-    assert arrays["3.branch.0.branch.1.weight"].shape == (2, 4, 10)  # members, logits, hidden units
+    assert arrays["3.branches.1.0.branches.0.1.weight"].shape == (2, 4, 10)  # members, logits, hidden units
     assert all(np.array_equal(arrays[name], value) for name, value in calibrator.map_.parameters().items())
     assert load(tmp_path / "g.safetensors").class_names_ == ("owl", "élan", "wren", "jay")
 

@@ -300,7 +300,7 @@ def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, b
     shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=3),
     structure=st.recursive(
         st.lists(st.sampled_from(["Scale", "Dense", "Relu", "TopClass", "Invariant", "Centre"]), max_size=3),
-        lambda inner: st.lists(st.fixed_dictionaries({"Blend": inner}), max_size=2),
+        lambda inner: st.lists(st.fixed_dictionaries({"Floor": inner}), max_size=2),
         max_leaves=4,
     ),
 )
@@ -310,7 +310,7 @@ def test_any_structure_on_any_arrays_loads_or_is_a_bad_file(
     path = folder / "shapes"
     path.write_bytes(sound["temperature"])
     facts, _ = contents(path)
-    names = ["0.factor", "0.share", "0.weight", "0.bias", "0.branch.0.share", "1.factor"]
+    names = ["0.factor", "0.depth", "0.weight", "0.bias", "0.branches.0.0.share", "1.factor"]
     arrays = {name: np.full(shape, 0.5) for name, shape in zip(names, shapes * 3, strict=False)}
     write(path, facts | {"structure": structure}, arrays)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from glayers.maps.steps import Chain, Step, arrays_of, branch_field
+from glayers.maps.steps import Chain, Step, arrays_of
 
 
 def chain_module(chain: Chain, dtype: torch.dtype) -> nn.Sequential:
@@ -34,9 +34,8 @@ def _step_module(step: Step, dtype: torch.dtype) -> nn.Module:
         value = getattr(step, field.name)
         if field.name in arrays_of(type(step)):
             module.register_buffer(field.name, torch.tensor(np.asarray(value), dtype=dtype))
-        elif field.name == branch_field(type(step)):
-            chains = [chain_module(chain, dtype) for chain in step.chains().values()]
-            setattr(module, field.name, chains[0] if isinstance(value, Chain) else nn.ModuleList(chains))
+        elif field.name == "branches":
+            module.branches = nn.ModuleList(chain_module(chain, dtype) for chain in step.chains())
         else:
             setattr(module, field.name, value)
     return module

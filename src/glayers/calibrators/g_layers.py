@@ -28,7 +28,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain
 from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
-from glayers.maps import Blend, Centre, Chain, dense_layers
+from glayers.maps import Centre, Chain, Stack, dense_layers
 from glayers.predictions import Predictions
 
 _PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
@@ -170,7 +170,7 @@ class GLayers(LayerCalibrator):
         stop = int(course.best_epoch[winner])
         return replace(
             fitted,
-            map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
+            map=start + Chain((Stack.of_two(share, training.behind_floor(models)),)),
             converged=temperature.converged and (stop < epochs or self.max_epochs is None),
             reason=f"lowest cross-validated loss at epoch {stop} of at most {epochs} (max_epochs)",
             n_parameters=layers.n_parameters,

@@ -15,7 +15,7 @@ from glayers.calibrators.binary import rows_against_rest
 from glayers.checks import whole_number
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference, Scale
-from glayers.maps.tables import EachClass, Table, TopClass
+from glayers.maps.tables import EachClass, Table, TopClass, table_of_bins
 from glayers.predictions import Predictions
 
 _POINTS = 1_000  # of a spline that becomes a table
@@ -63,7 +63,7 @@ class TableCalibrator(Calibrator):
     def _table_of_rows(self, scores: Floats, hits: Bools, weights: Floats, n_classes: int) -> Table:
         """Return the table of these rows; equal scores form a group. Without rows, it changes nothing."""
         if not len(scores):
-            return Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+            return np.array([0.0, 1.0]), np.array([0.0, 1.0])
         values, which = np.unique(scores, return_inverse=True)
         groups = Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits), n_classes)
         return self._table(groups)
@@ -100,7 +100,7 @@ class IsotonicCalibration(TableCalibrator):
         found = isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
         # Both ends of each block: the points between them are on a line.
         kept = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
-        return Table(groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0))
+        return groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -133,7 +133,7 @@ class HistogramBinning(TableCalibrator):
 
     def _table(self, groups: Groups) -> Table:
         edges, bins = equal_mass_bins(groups, self.n_bins)
-        return Table.of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
+        return table_of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
 
 
 @dataclass(eq=False, repr=False)
@@ -179,7 +179,7 @@ class ScalingBinning(TableCalibrator):
 
     def _table(self, groups: Groups) -> Table:
         edges, bins = equal_mass_bins(groups, self.n_bins)
-        return Table.of_bins(edges, bins.scores)
+        return table_of_bins(edges, bins.scores)
 
 
 @dataclass(eq=False, repr=False)
@@ -230,7 +230,7 @@ class SplineCalibration(TableCalibrator):
         slope[long] = (curve(end[long]) - curve(begin[long])) / (end[long] - begin[long])
         # A spline is smooth: some of many points are enough for a broken line.
         kept = np.unique(np.linspace(0, len(slope) - 1, _POINTS).astype(np.int64))
-        return Table(groups.scores[kept], slope[kept])
+        return groups.scores[kept], slope[kept]
 
 
 def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:

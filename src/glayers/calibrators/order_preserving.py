@@ -17,8 +17,7 @@ from glayers.checks import whole_number
 from glayers.errors import needs_extra
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_with_prior
-from glayers.maps import Chain, Reference
-from glayers.maps.layouts import n_learned
+from glayers.maps import Chain, Reference, n_learned
 from glayers.maps.order import Invariant
 from glayers.predictions import Predictions
 

@@ -352,7 +352,7 @@ class _FeatureRows(NamedTuple):
     def map_at(self, point: Floats) -> Chain:
         """Return the map that these coefficients make."""
         corrected = Chain((corrected_map(self.design, point),))
-        return self.prefix + Chain((replace(self.floor, branch=corrected),))
+        return self.prefix + Chain((replace(self.floor, branches=(corrected,)),))
 
     def unsorted(self, scores: Array, logits: Array, chain: Chain) -> Floats:
         """Return log-probabilities in the order of the given rows; the map gives those of weight 0."""

@@ -20,7 +20,7 @@ from glayers.maps.steps import Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
 
-LEAST_SLOPE = 1e-3  # of KeepOrder
+_LEAST_SLOPE = 1e-3  # of KeepOrder
 _LEAST_GAP_FACTOR = 1e-6  # a factor of 0 would lose the order
 _DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
 
@@ -87,17 +87,18 @@ class KeepOrder(Step):
     """
 
     slope: Annotated[Any, Numbers(low=0.0, learned="none")]
-    branch: Chain
+    branches: tuple[Chain]
     completes: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch and restore the order of the input."""
-        return in_order_of(logits, with_reference_class(self.branch(logits)), self.slope)
+        outputs = with_reference_class(self.branches[0](logits))
+        return in_order_of(logits, outputs, self.slope)
 
     @classmethod
     def of(cls, branch: Chain, factor: float = 1.0) -> Self:
         """Keep the order of a branch's input, which has the scale of the output after multiplication by `factor`."""
-        return cls(np.asarray(LEAST_SLOPE * factor), branch)
+        return cls(np.asarray(_LEAST_SLOPE * factor), (branch,))
 
 
 def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:

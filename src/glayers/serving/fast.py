@@ -13,7 +13,7 @@ import numpy as np
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
 from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities, bends
-from glayers.maps.mixtures import Blend, Stack, UniformShare
+from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
@@ -175,7 +175,7 @@ def _kernel(step: Step) -> Kernel:
     make = _KERNELS.get(type(step))
     if make is None or (_has_members(step) and not isinstance(step, Dense)):
         return lambda rows: StepRows(logits=step(rows.logits))
-    return make(step, *(_compiled(branch.steps) for branch in step.chains().values()))
+    return make(step, *(_compiled(branch.steps) for branch in step.chains()))
 
 
 def _has_members(step: Step) -> bool:
@@ -226,38 +226,25 @@ def _centred_dense(centre: Centre, dense: Dense) -> Kernel:
     return _dense(Dense(dense.weight - centre.share[..., None, None] * mean, dense.bias))
 
 
-def _mixed(shares: Sequence[Array], parts: Sequence[Floats]) -> StepRows:
-    result = shares[0] * parts[0]
-    for share, part in zip(shares[1:], parts[1:], strict=True):
-        result += share * part
-    return StepRows(p=result)
-
-
-def _shares(*shares: Any) -> list[Array]:
-    """Return shares as arrays (1, 1), the quickest factors of rows, without what rounding adds beyond 0 and 1."""
-    return [np.clip(share, 0.0, 1.0).reshape(1, 1) for share in shares]
-
-
-def _blend(step: Blend, branch: Kernel) -> Kernel:
-    shares = _shares(step.share, 1.0 - step.share)
+def _stack(step: Stack, *branches: Kernel) -> Kernel:
+    shares = step.shares.reshape(-1, 1, 1)  # arrays (1, 1) are the quickest factors of rows
 
     def run(rows: StepRows) -> StepRows:
-        members = branch(rows).p
-        if members.ndim > rows.p.ndim:
-            members = np.add.reduce(members, axis=0) / len(members)
-        return _mixed(shares, (members, rows.p))
+        result = None
+        for share, branch in zip(shares, branches, strict=True):
+            p = branch(rows).p
+            if p.ndim > 2:
+                p = np.add.reduce(p, axis=0) / len(p)
+            result = share * p if result is None else np.add(result, share * p, out=result)
+        return StepRows(p=result)
 
     return run
 
 
-def _stack(step: Stack, *branches: Kernel) -> Kernel:
-    shares = _shares(*step.shares)
-    return lambda rows: _mixed(shares, [branch(rows).p for branch in branches])
-
-
 def _uniform_share(step: UniformShare) -> Kernel:
-    uniform, rest = _shares(step.share, 1.0 - step.share)
-    return lambda rows: StepRows(p=rest * rows.p + uniform / rows.p.shape[-1])
+    share = step.share.reshape(1, 1)
+    rest = 1.0 - share
+    return lambda rows: StepRows(p=rest * rows.p + share / rows.p.shape[-1])
 
 
 def _floor(step: Floor, branch: Kernel) -> Kernel:
@@ -368,7 +355,6 @@ def _context(rows: StepRows) -> Floats:
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
-    Blend: _blend,
     Centred: _centred,
     Corrected: _corrected,
     Dense: _dense,
