@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from glayers.activations import softmax
 from glayers.errors import BadFile
 from glayers.maps import Chain, Step
-from glayers.serving.artifact import chain_of
 from glayers.maps.order import Invariant
 from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest, table_of_bins
+from glayers.serving.artifact import chain_of
 from tests.lazy import torch
 from tests.strategies import Numbers
 

@@ -31,7 +31,8 @@ from glayers.serving import artifact
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
 __all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
-__all__ += ["QuadraticScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling", "VectorScaling", "load"]
+__all__ += ["QuadraticScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling"]
+__all__ += ["VectorScaling", "load"]
 
 # In the order in which tables list their methods. A saved file may name these classes alone.
 _ALL: tuple[type[Estimator], ...] = (

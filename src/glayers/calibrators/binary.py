@@ -1,4 +1,4 @@
-"""Logits and labels -> one logistic curve per class against the rest: Platt scaling, quadratic scaling, beta calibration.
+"""Logits and labels -> one logistic curve per class against the rest: Platt, quadratic and beta curves.
 
 These are tiny convex problems, solved exactly by Newton's method; none needs torch.
 """
@@ -18,7 +18,7 @@ from glayers.maps import Chain, OneVersusRest, QuadraticVersusRest, Reference, S
 from glayers.maps.tables import finite, one_versus_rest, slope_features
 from glayers.predictions import Predictions
 
-_BEND_PENALTY = 1.0  # TODO
+_BEND_PENALTY = 3.0  # from 0.3 to 10, held-out losses of 37 two-class problems and of simulations hardly differ
 _DECREMENT = 1e-22  # Newton's estimate of what is left to gain: below it, coefficients are exact to about 1e-11
 
 

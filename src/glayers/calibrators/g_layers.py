@@ -13,7 +13,7 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -54,7 +54,6 @@ _MOST_PARAMETERS = 40_000_000  # fitted together, which bounds the memory
 Setting: TypeAlias = tuple[float, float]
 
 
-@dataclass(eq=False, repr=False)
 class LayerCalibrator(Calibrator):
     """The settings that both recipes share."""
 
@@ -89,7 +88,6 @@ class LayerCalibrator(Calibrator):
                 whole_number(getattr(self, name), name, least)
 
 
-@dataclass(eq=False, repr=False)
 class GLayers(LayerCalibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
@@ -197,7 +195,6 @@ class GLayers(LayerCalibrator):
         return replace(objective, fixed={"0.share": objective.like(values)})
 
 
-@dataclass(eq=False, repr=False)
 class PaperGLayers(LayerCalibrator):
     """Dense layers between the logits and the softmax, fitted as in the paper.
 

@@ -4,7 +4,7 @@ Every method here groups rows by score: equal scores stay together, so a weight 
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -103,7 +103,6 @@ class IsotonicCalibration(TableCalibrator):
         return groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0)
 
 
-@dataclass(eq=False, repr=False)
 class HistogramBinning(TableCalibrator):
     """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
 
@@ -136,7 +135,6 @@ class HistogramBinning(TableCalibrator):
         return table_of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
 
 
-@dataclass(eq=False, repr=False)
 class ScalingBinning(TableCalibrator):
     """Scale by temperature, then round the top class's probability to its bin's mean. Kumar et al., NeurIPS 2019.
 
@@ -182,7 +180,6 @@ class ScalingBinning(TableCalibrator):
         return table_of_bins(edges, bins.scores)
 
 
-@dataclass(eq=False, repr=False)
 class SplineCalibration(TableCalibrator):
     """Fit a spline to the cumulative hits; its slope is the new probability. Gupta et al., ICLR 2021.
 

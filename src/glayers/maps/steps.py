@@ -327,7 +327,6 @@ def dense_layers(
     n_layers: int,
     units_per_class: int = 3,
     random_state: int | np.random.Generator = 0,
-    width: int | None = None,
     start: Literal["transparent", "glorot"] = "transparent",
 ) -> Chain:
     """Return `n_layers` dense layers, the last one included; those with the transparent start are the identity.
@@ -337,8 +336,7 @@ def dense_layers(
     have random incoming weights and outgoing weights of zero: they change nothing at the start, yet they learn from the
     first step. The paper compares this with Glorot's uniform random start.
 
-    Hidden layers have units_per_class * n_logits + 2 units, or `width` of them; at least 2 * n_logits for the
-    transparent start.
+    Hidden layers have units_per_class * n_logits + 2 units; at least 2 * n_logits for the transparent start.
 
     >>> layers = dense_layers(n_logits=4, n_layers=3)
     >>> z = np.array([[0.3, -7.0, 1e4, 2.5]])
@@ -347,11 +345,12 @@ def dense_layers(
     >>> layers.steps[0].weight.shape
     (4, 14)
     """
-    shapes = layer_shapes(n_logits, n_layers, units_per_class, width)
-    if start == "transparent" and n_layers > 1 and shapes[0][1] < 2 * n_logits:
+    shapes = layer_shapes(n_logits, n_layers, units_per_class)
+    n_hidden = shapes[0][1]
+    if start == "transparent" and n_layers > 1 and n_hidden < 2 * n_logits:
         raise GlayersError(
             f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both signs; got "
-            f"{shapes[0][1]}. Use units_per_class >= 2 or a larger width"
+            f"{n_hidden}. Use units_per_class >= 2"
         )
     rng = np.random.default_rng(random_state)
     steps: list[Step] = []
@@ -379,9 +378,7 @@ def _carried(n_logits: int, first: bool, last: bool) -> Any:
     return np.eye(2 * n_logits)
 
 
-def layer_shapes(n_logits: int, n_layers: int, units_per_class: int, width: int | None) -> list[tuple[int, int]]:
-    """Return the inputs and outputs of each layer; hidden ones have the paper's hC + 2 units, or `width`."""
-    if n_layers < 1:
-        raise GlayersError(f"n_layers counts the last layer and must be at least 1; got {n_layers}")
-    hidden = units_per_class * n_logits + 2 if width is None else width
-    return list(pairwise([n_logits, *[hidden] * (n_layers - 1), n_logits]))
+def layer_shapes(n_logits: int, n_layers: int, units_per_class: int) -> list[tuple[int, int]]:
+    """Return the inputs and outputs of each layer; hidden ones have the paper's hC + 2 units."""
+    hidden = [units_per_class * n_logits + 2] * (n_layers - 1)
+    return list(pairwise([n_logits, *hidden, n_logits]))

@@ -5,17 +5,17 @@ The steps in `maps/` define what is computed, and tests compare. A kernel stands
 where a class is impossible or a probability is close to underflow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities, bends
+from glayers.maps.corrections import DEPTH, LOWEST, Corrected, Shared, TopProbabilities, bends
 from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
+from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
@@ -96,11 +96,6 @@ class StepRows:
         """Log-probabilities, at least -15."""
         return np.maximum(self.log_p, LOWEST)
 
-    @_lazy
-    def centred(self) -> Floats:
-        """The same, less the mean of their row."""
-        return self.clipped - np.add.reduce(self.clipped, axis=-1, keepdims=True) / self.clipped.shape[-1]
-
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
 
@@ -179,13 +174,10 @@ def _kernel(step: Step) -> Kernel:
 
 
 def _has_members(step: Step) -> bool:
-    layouts = arrays_of(type(step)).items()
-    return any(np.ndim(getattr(step, name)) > len(layout.axes.split()) for name, layout in layouts)
+    return any(np.ndim(getattr(step, name)) > layout.n_axes for name, layout in arrays_of(type(step)).items())
 
 
 def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
-    if np.all(scale.factor == 1.0):
-        return _log_softmax(step)
     if np.any(scale.factor <= 0.0):  # the highest score would not stay the highest
         return lambda rows: StepRows(logits=step(scale(rows.logits)))
     factor = scale.factor[..., None, None]
@@ -219,11 +211,6 @@ def _product(x: Floats, weight: Floats) -> Floats:
     if x.strides[-1] > x.strides[-2]:
         return (weight.mT @ x.mT).mT
     return x @ weight
-
-
-def _centred_dense(centre: Centre, dense: Dense) -> Kernel:
-    mean = dense.weight.mean(axis=-2, keepdims=True)
-    return _dense(Dense(dense.weight - centre.share[..., None, None] * mean, dense.bias))
 
 
 def _stack(step: Stack, *branches: Kernel) -> Kernel:
@@ -286,20 +273,6 @@ def _corrected(_: Corrected, *branches: Kernel) -> Kernel:
     return run
 
 
-def _centred(_: Centred) -> Kernel:
-    return lambda rows: StepRows(logits=rows.centred)
-
-
-def _hinges(step: HingeLayer) -> Kernel:
-    knots = step.knots[:, None, :]
-
-    def run(rows: StepRows) -> StepRows:
-        bent = np.maximum(rows.logits - knots, 0.0)
-        return StepRows(logits=np.add.reduce(_product(bent, step.weight), axis=0))
-
-    return run
-
-
 def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
     """Multiply the probabilities of the ten highest classes by their rows of the matrix."""
 
@@ -355,11 +328,9 @@ def _context(rows: StepRows) -> Floats:
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
-    Centred: _centred,
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
-    HingeLayer: _hinges,
     KeepOrder: _keep_order,
     LogSoftmax: _log_softmax,
     Shared: _shared,
@@ -368,7 +339,6 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
 }
 # Of steps that come one after the other.
 _PAIRS: dict[tuple[type[Any], type[Step]], Callable[[Any, Any], Kernel]] = {
-    (Centre, Dense): _centred_dense,
     (Scale, LogSoftmax): _tempered,
     (TopProbabilities, Dense): _confusion,
 }
