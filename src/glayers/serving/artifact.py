@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from inspect import isabstract
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, BinaryIO, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from safetensors import deserialize
@@ -29,6 +29,7 @@ from glayers.serving.predictor import CHECKS, Diagnostics
 
 FORMAT = 1
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
+_LONGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
 _MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
 _Record = TypeVar("_Record")
 FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
@@ -64,10 +65,9 @@ def load(path: str | os.PathLike[str], find: FindClass) -> Any:
     where = file_path(path)
     with errors_as_bad_file(where):
         with open_regular(where) as stream:
-            check_size(os.fstat(stream.fileno()).st_size)
-            data = stream.read()
-        facts = _facts_in(data)
-        arrays = _arrays_in(data)
+            facts = _facts_in(stream)
+            stream.seek(0)
+            arrays = _arrays_in(stream.read())
         number = facts.get("format")
         if number != FORMAT:
             raise BadFile(
@@ -222,18 +222,20 @@ def _arrays_in(data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _facts_in(data: bytes) -> dict[str, Any]:
-    """Return the facts that the header of a safetensors file holds."""
-    length = int.from_bytes(data[:8], "little")
-    if not 0 < length <= len(data) - 8:
+def _facts_in(stream: BinaryIO) -> dict[str, Any]:
+    """Return the facts in the header of a file. Of a file that is not ours, such as a network, read no more."""
+    size = os.fstat(stream.fileno()).st_size
+    length = int.from_bytes(stream.read(8), "little")
+    if length > min(size - 8, _LONGEST_HEADER):
         raise BadFile(f"does not begin as a safetensors file does; {DAMAGED}")
-    header = json.loads(data[8 : 8 + length].decode())
+    header = json.loads(stream.read(length).decode())
     try:
         facts = json.loads(header["__metadata__"][METADATA])
     except (KeyError, TypeError):
         facts = None
     if type(facts) is not dict:
         raise BadFile("is a safetensors file, but not a calibrator of glayers; load it with the tool that wrote it")
+    check_size(size)
     return facts
 
 
