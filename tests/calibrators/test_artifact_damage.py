@@ -75,7 +75,10 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "int64": (lambda f, a: (f, a | {"1.factor": np.ones((), np.int64)}), "must be of type F64; it is I64"),
     "nan": (lambda f, a: (f, a | {"1.factor": np.array(np.nan)}), "1.factor must hold finite numbers"),
     "inf": (lambda f, a: (f, a | {"1.factor": np.array(np.inf)}), "1.factor must hold finite numbers"),
-    "share": (lambda f, a: (f, a | {"3.share": np.array(1.5)}), "3.share must hold finite numbers from -1e-09 to 1"),
+    "share": (
+        lambda f, a: (f, a | {"3.shares": np.array([2.0, -1.0])}),
+        "3.shares must hold finite numbers from 0 to 1",
+    ),
 }
 
 
@@ -91,7 +94,7 @@ def test_an_edited_file_is_refused_with_its_name_and_the_reason(saved: Path, tmp
 
 @pytest.mark.parametrize("facts", [[], None, 3, "text", [["format", 1]]], ids=str)
 def test_facts_that_are_no_object_are_refused(tmp_path: Path, facts: Any) -> None:
-    with pytest.raises(BadFile, match="must be a JSON object"):
+    with pytest.raises(BadFile, match="not a calibrator of glayers"):
         load(write(tmp_path / "a", facts, {}, sign=False))
 
 

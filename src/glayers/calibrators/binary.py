@@ -90,9 +90,8 @@ class QuadraticScaling(CurveCalibrator):
     """Fit sigmoid(a + b s + c s^2) to the log-odds s of each class against the rest, so that it never decreases.
 
     As Platt scaling, but the slope changes on a straight line between the lowest and the highest log-odds of the
-    calibration rows; beyond them it is constant. A prior pulls c towards 0, so that few rows give nearly Platt scaling,
-    and slopes are not negative. For more than two classes, rows are normalised to sum to 1, and the predicted class may
-    change.
+    calibration rows; beyond them it is constant. A prior pulls c towards 0 where rows are few, and slopes are not
+    negative. For more than two classes, rows are normalised to sum to 1, and the predicted class may change.
 
     Parameters
     ----------
@@ -104,8 +103,8 @@ class QuadraticScaling(CurveCalibrator):
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(20_000, 1)) * 2
     >>> labels = (rng.random(20_000) < 1 / (1 + np.exp(1 - z[:, 0]))).astype(int)  # z is calibrated except for a shift
-    >>> QuadraticScaling().fit(z, labels).map_.parameters()["1.shift"].round(1).tolist()
-    [1.0, -1.0]
+    >>> QuadraticScaling().fit(z, labels).predict_proba([[1.0]]).round(1).tolist()
+    [[0.5, 0.5]]
     """
 
     methods = (Method("quadratic", "Quadratic logistic curve per class against the rest", "nothing", "glayers"),)
@@ -118,10 +117,13 @@ class QuadraticScaling(CurveCalibrator):
         """Return the slopes at both ends, the shift and the ends."""
         x = log_p - log_rest
         low = x.min()
-        high = max(x.max(), low + 1.0)
+        high = x.max()
+        if high == low:
+            high = low + 1.0
         falling, rising = slope_features(x, low, high)
         # b x + c (rising - falling) has the slopes b - c and b + c at the ends.
-        free = fit_logistic(np.stack([x, rising - falling], axis=1), targets, weights, np.array([0.0, _BEND_PENALTY]))
+        features = np.stack([x, rising - falling], axis=1)
+        free = fit_logistic(features, targets, weights, np.array([0.0, _BEND_PENALTY]))
         b, c, shift = free.point
         best = free._replace(point=np.array([b - c, b + c, shift]))
         if abs(c) > b:
@@ -221,8 +223,10 @@ def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, 
     decide the curve of the class. Rows with one possible class say nothing, and are left out. Weights sum to Kish's
     effective number of rows, so that a common factor changes no prior.
     """
-    weights = np.ones(len(given)) if given.weights is None else given.weights / given.weights.max()
-    weights = weights * (weights.sum() / (weights @ weights))
+    weights = np.ones(len(given))
+    if given.weights is not None:
+        weights = given.weights / given.weights.max()
+        weights = weights * (weights.sum() / (weights @ weights))
     logits = with_reference_class(given.logits.astype(np.float64))
     nats = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
     masked = fit_floor(logits, nats, given.weights).split(logits)[1] < 0

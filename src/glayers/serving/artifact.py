@@ -37,22 +37,10 @@ FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
 
 def save(fitted: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator in one step. Refuse what a file cannot hold before anything is written."""
-    classes = {type(fitted).__name__: type(fitted)}
-    parts = fitted._fitted_parts()
-    if parts:
-        arrays: dict[str, Array] = {}
-        facts_of_parts = {}
-        for name, part in parts.items():
-            classes[type(part).__name__] = type(part)
-            facts_of_parts[name] = _facts_of(part)
-            arrays |= {f"{name}/{own}": array for own, array in _arrays_of(part).items()}
-        names = _plain(fitted.class_names_, "class_names_")
-        facts = {"calibrator": type(fitted).__name__, "class_names": names, "parts": facts_of_parts}
-    else:
-        facts = _facts_of(fitted)
-        arrays = _arrays_of(fitted)
-    facts = {"format": FORMAT} | facts
+    contents, arrays = _contents(fitted)
+    facts = {"format": FORMAT} | contents
     data = to_safetensors(arrays, {METADATA: _to_json(facts | {"sha256": checksum(facts, arrays)})})
+    classes = {type(each).__name__: type(each) for each in (fitted, *fitted._fitted_parts().values())}
     try:
         _built(json.loads(_to_json(facts)), arrays, classes.get)
     except GlayersError as error:
@@ -78,10 +66,19 @@ def load(path: str | os.PathLike[str], find: FindClass) -> Any:
         return _built(facts, arrays, find)
 
 
-def _arrays_of(fitted: Any) -> dict[str, Array]:
-    """Return the arrays of a map as a file holds them."""
-    parameters = fitted.map_.parameters()
-    return {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
+def _contents(fitted: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the facts and the arrays of a calibrator, those of its parts under their names."""
+    parts = fitted._fitted_parts()
+    if not parts:
+        parameters = fitted.map_.parameters()
+        return _facts_of(fitted), {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
+    facts = {}
+    arrays = {}
+    for name, part in parts.items():
+        facts[name], own = _contents(part)
+        arrays |= {f"{name}/{inner}": array for inner, array in own.items()}
+    names = _plain(fitted.class_names_, "class_names_")
+    return {"calibrator": type(fitted).__name__, "class_names": names, "parts": facts}, arrays
 
 
 def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
