@@ -43,6 +43,7 @@ def test_it_never_decreases_whatever_the_rows(seed: int) -> None:
     assert (np.diff(p) >= -1e-12).all()
 
 
+@pytest.mark.filterwarnings("ignore::glayers.GlayersWarning")
 def test_few_rows_stay_closer_to_platt_scaling_than_the_same_rows_many_times() -> None:
     grid = np.linspace(-4, 3, 50)[:, None]
     distance = {1: 0.0, 100: 0.0}

@@ -44,7 +44,6 @@ class GroupCorrection(Calibrator):
 
     _kept: ClassVar[tuple[str, ...]] = ("share_",)
     _warns_if_loss_rises = False
-    share_: Any
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
