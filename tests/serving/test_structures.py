@@ -25,7 +25,7 @@ def step_of(name: str) -> Step:
     rng = np.random.default_rng(0)
     parts: dict[str, Any] = {}
     if "branches" in {field.name for field in fields(STEPS[name])}:
-        parts["branches"] = (INNER, INNER)
+        parts["branches"] = (INNER,) if name in ("Floor", "KeepOrder") else (INNER, INNER)
     for key, numbers in arrays_of(STEPS[name]).items():
         shape = [int(axis) if axis.isdigit() else SIZES[axis] for axis in numbers.axes.split()]
         low, high = max(numbers.low, -1.0), min(numbers.high, max(numbers.low, 0.0) + 1.0)
@@ -192,6 +192,13 @@ def test_an_invalid_structure_is_refused(structure: Any, complaint: str) -> None
     arrays = {"0.share": np.ones(()), "0.factor": np.ones(())}
     with pytest.raises(BadFile, match=complaint):
         chain_of(structure, arrays, WIDTH)
+
+
+@pytest.mark.parametrize("n_branches", [0, 2])
+def test_a_floor_has_one_branch(n_branches: int) -> None:
+    arrays = {"0.depth": np.ones(()), "0.reach": np.ones(())}
+    with pytest.raises(BadFile, match="do not fit together"):
+        chain_of([{"Floor": [[]] * n_branches}], arrays, WIDTH)
 
 
 def test_a_map_that_overflows_is_refused() -> None:

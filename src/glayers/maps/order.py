@@ -95,8 +95,8 @@ class KeepOrder(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch and restore the order of the input."""
-        outputs = with_reference_class(self.branches[0](logits))
-        return in_order_of(logits, outputs, self.slope)
+        (branch,) = self.branches
+        return in_order_of(logits, with_reference_class(branch(logits)), self.slope)
 
     @classmethod
     def of(cls, branch: Chain, factor: float = 1.0) -> Self:

@@ -272,8 +272,9 @@ class Floor(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch to the raised logits, and lower the result again."""
+        (branch,) = self.branches
         raised, lowered = self.split(logits)
-        return with_reference_class(self.branches[0](raised)) + lowered
+        return with_reference_class(branch(raised)) + lowered
 
     def split(self, logits: Any) -> tuple[Any, Any]:
         """Return logits (n, m) with far classes raised, and how far (n, classes) to lower the result: 0 for most."""

@@ -73,7 +73,7 @@ def _contents(fitted: Any) -> tuple[dict[str, Any], dict[str, Array]]:
         parameters = fitted.map_.parameters()
         return _facts_of(fitted), {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
     facts = {}
-    arrays = {}
+    arrays: dict[str, Array] = {}
     for name, part in parts.items():
         facts[name], own = _contents(part)
         arrays |= {f"{name}/{inner}": array for inner, array in own.items()}
@@ -211,7 +211,7 @@ def _to_json(facts: Mapping[str, Any]) -> str:
 
 
 def _arrays_in(data: bytes) -> dict[str, Array]:
-    arrays = {}
+    arrays: dict[str, Array] = {}
     for name, tensor in deserialize(data):  # type: ignore[no-untyped-call]  # checks names, types and sizes
         if tensor["dtype"] != "F64":
             raise BadFile(f"the array {shown(name)} must be of type F64; it is {tensor['dtype']}")

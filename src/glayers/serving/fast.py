@@ -5,6 +5,7 @@ The steps in `maps/` define what is computed, and tests compare. A kernel stands
 where a class is impossible or a probability is close to underflow.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -19,7 +20,6 @@ from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
-_SMALL = 1e-290  # the logarithm of a smaller probability loses digits
 
 
 class _lazy:  # noqa: N801  # a decorator
@@ -56,7 +56,7 @@ class StepRows:
     def log_p(self) -> Floats:
         """Log-probabilities."""
         if "p" in self.__dict__:
-            if np.minimum.reduce(self.p, axis=None) < _SMALL:
+            if np.minimum.reduce(self.p, axis=None) < math.exp(_FAR_BELOW):  # its logarithm may lose digits
                 raise FloatingPointError
             return np.log(self.p)
         powers = np.exp(self.scores)
@@ -217,7 +217,7 @@ def _stack(step: Stack, *branches: Kernel) -> Kernel:
     shares = step.shares.reshape(-1, 1, 1)  # arrays (1, 1) are the quickest factors of rows
 
     def run(rows: StepRows) -> StepRows:
-        result = None
+        result: Any = None
         for share, branch in zip(shares, branches, strict=True):
             p = branch(rows).p
             if p.ndim > 2:
