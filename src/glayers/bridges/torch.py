@@ -395,7 +395,7 @@ def _step_module(step: Step) -> nn.Module:
 def _class_of(kind: type[Step]) -> type[nn.Module]:
     """Return the class of modules that compute what this kind of step computes."""
     own = {name: each for name, each in vars(kind).items() if not name.startswith("__")}
-    methods = {name: each for name, each in own.items() if inspect.isfunction(each)}
+    methods: dict[str, Any] = {name: each for name, each in own.items() if inspect.isfunction(each)}
     methods["forward"] = kind.__call__
     # Pickle finds no class that is made here, so it asks for it again.
     methods["__reduce__"] = lambda module: (_new, (kind,), module.__dict__)
