@@ -19,8 +19,7 @@ from glayers import (
     load,
     shift_test,
 )
-from glayers.calibrators.class_shift import merge_neighbours
-from glayers.calibrators.row_summary import RowSummary
+from glayers.calibrators.class_shift import RowSummary, merge_neighbours
 from glayers.shift import _compare_classes
 from tests.strategies import Numbers
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.class_shift import same_frequencies
-from glayers.calibrators.row_summary import count_rows
+from glayers.calibrators.class_shift import count_rows, same_frequencies
 from glayers.checks import number_between
 from glayers.errors import GlayersError, shown
 from glayers.metrics import adjust

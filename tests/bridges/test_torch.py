@@ -282,18 +282,6 @@ def test_half_precision_is_used_for_input_and_output_only(dtype: torch.dtype) ->
         assert torch.equal(module(narrow.float()), module(narrow.double()).float())
 
 
-def test_a_module_may_compute_in_float32() -> None:
-    z = torch.as_tensor(tilted()[0])
-    module = to_module(fitted("matrix"), compute_dtype=torch.float32)
-    assert {buffer.dtype for buffer in module.buffers()} == {torch.float32}
-    error = (module(z) - to_module(fitted("matrix"))(z)).abs().max()
-    assert 0 < error < 1e-4
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(module(z.float()).double(), module(z))
-    with pytest.raises(GlayersError, match="compute_dtype must be"):
-        to_module(temperature(), compute_dtype=torch.float16)
-
-
 def test_one_logit_stays_one_so_that_its_sigmoid_is_the_probability() -> None:
     z = torch.linspace(-4, 4, 9)[:, None]
     calibrator = fitted("platt", 1)

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from glayers import CALIBRATORS, TemperatureScaling
-from glayers.bridges.torch import CalibratedNetwork, to_module
-from glayers.bridges.torch_steps import chain_module
+from glayers.bridges.torch import CalibratedNetwork, chain_module, to_module
 from glayers.calibrators import Calibrator
 from glayers.maps import Chain
 from glayers.maps.corrections import Corrected, Shared
@@ -68,12 +67,12 @@ def kinds(chain: Chain) -> Iterator[str]:
     """The names of all steps of a chain."""
     for step in chain.steps:
         yield type(step).__name__
-        for branch in step.chains().values():
+        for branch in step.chains():
             yield from kinds(branch)
 
 
 # Tracing, exporting and compiling take long. These few contain every step of every calibrator.
-ALL_STEPS = ["auto", "g-layers", "vector", "order-invariant", "platt"]
+ALL_STEPS = ["auto", "g-layers", "vector", "order-invariant", "platt", "quadratic"]
 ALL_STEPS += ["isotonic", "spline"]
 
 
@@ -134,7 +133,7 @@ def test_the_exporter_of_torch_translates_the_sort_of_the_shared_correction_to_o
     rng = np.random.default_rng(0)
     step = Corrected((Chain((Shared(rng.normal(size=(7, 5)) / 10, np.zeros(4), np.ones(4)),)),))
     program = torch.onnx.export(
-        chain_module(Chain((step,)), torch.float64),
+        chain_module(Chain((step,))),
         (torch.zeros(3, CLASSES, dtype=torch.float64),),
         dynamo=True,
         verbose=False,

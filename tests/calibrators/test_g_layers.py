@@ -10,7 +10,7 @@ import torch
 from glayers import GLayers, GlayersError, GlayersWarning, PaperGLayers, TemperatureScaling, metrics
 from glayers.activations import softmax
 from glayers.datasets import load_fashion_mnist
-from glayers.maps import Blend, Chain, Dense, Scale
+from glayers.maps import Chain, Dense, Scale, Stack
 from tests.calibrators.simulation import by_class, draw, sample
 from tests.strategies import Numbers
 
@@ -71,14 +71,14 @@ def test_no_constant_added_to_a_row_changes_the_default_recipe(columns: int) -> 
     z, labels = bent(300, columns)
     shift = np.random.default_rng(0).normal(size=(300, 1)) * 50
     plain, shifted = (GLayers(max_epochs=4, random_state=0).fit(logits, labels) for logits in (z, z + shift))
-    assert [step for step in plain.map_.steps if isinstance(step, Blend)], "g is in use"
+    assert [step for step in plain.map_.steps if isinstance(step, Stack)], "g is in use"
     assert plain.predict_proba(z + shift) == pytest.approx(plain.predict_proba(z), abs=1e-9)
     assert shifted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=1e-6)
 
 
 def behind_floor(chain: Any) -> Chain:
     """Return the layers in the branch of the floor."""
-    return chain.steps[0].branch
+    return chain.steps[0].branches[0]
 
 
 @pytest.mark.parametrize("g", [GLayers(learning_rate=0.03), PaperGLayers(**PAPER)], ids=["default", "paper"])
@@ -162,9 +162,9 @@ def test_strong_decay_to_the_start_stays_there_and_to_zero_shrinks() -> None:
     start = PaperGLayers(decay_to="start", **strong).fit(z, labels)
     free = PaperGLayers(**(strong | {"weight_decay": 0.0})).fit(z, labels)
     zero = PaperGLayers(decay_to="zero", **(strong | {"weight_decay": 1e-2, "max_epochs": 20})).fit(z, labels)
-    sizes = [float((chain.parameters()["0.branch.0.weight"] ** 2).sum()) for chain in (zero.map_, free.map_)]
+    sizes = [float((chain.parameters()["0.branches.0.0.weight"] ** 2).sum()) for chain in (zero.map_, free.map_)]
     carried = np.eye(4, 8) - np.eye(4, 8, 4)
-    moved = [np.abs(g.map_.parameters()["0.branch.0.weight"][:, :8] - carried).max() for g in (start, free)]
+    moved = [np.abs(g.map_.parameters()["0.branches.0.0.weight"][:, :8] - carried).max() for g in (start, free)]
     assert moved[0] < 0.3 * moved[1]
     assert sizes[0] < sizes[1]
 

@@ -103,7 +103,7 @@ def test_odir_penalises_the_mean_square_off_the_diagonal_and_of_the_intercept() 
     fitted = MatrixScaling(strength=(0.02, 0.05), penalty="odir").fit(z, y)
     x = log_softmax(z / TemperatureScaling().fit(z, y).temperature_)
     floor: Any = fitted.map_.steps[-1]
-    dense = floor.branch.steps[-1].branches[0].steps[-1]
+    dense = floor.branches[0].steps[-1].branches[0].steps[-1]
     weight = np.eye(k) + dense.weight
     assert fitted.transform(z) == pytest.approx(log_softmax(x @ weight + dense.bias), abs=1e-9)
     slope = (softmax(x @ weight + dense.bias) - np.eye(k)[y]) / n

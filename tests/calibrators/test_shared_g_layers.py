@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 
 from glayers import GlayersError, Predictions, TemperatureScaling, metrics
 from glayers.calibrators.shared_g_layers import SharedGLayers
-from glayers.maps.layouts import n_learned
+from glayers.maps import n_learned
 
 
 def bent(rows: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -75,8 +75,8 @@ def test_a_graph_in_float64_has_the_digits_of_numpy(name: str, columns: int) -> 
     import onnxruntime
     from onnx import helper
 
+    from glayers.serving.onnx import OPSET, Graph
     from glayers.serving.predictor import calibrated_logits
-    from glayers.serving.recorder import OPSET, Graph
 
     calibrator, z = fitted(name, columns), rows(columns)
     graph = Graph()

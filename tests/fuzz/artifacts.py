@@ -51,7 +51,7 @@ def changed_arrays(arrays: Arrays, random: Random) -> Arrays:
         case 3:
             changed.pop(name, None)
         case 4:
-            changed[pick(["0.factor", "9.shift", "", "a", "0.branch.0.share"], random)] = array
+            changed[pick(["0.factor", "9.shift", "", "a", "0.branches.0.0.share"], random)] = array
         case _:
             changed[name] = np.ascontiguousarray(np.flip(array)) if array.ndim else np.array(-float(array))
     return changed

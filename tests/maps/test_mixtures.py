@@ -57,7 +57,7 @@ def test_a_uniform_share_is_spread_over_the_possible_classes() -> None:
 @pytest.mark.parametrize("step", [some_stack(), KeepOrder.of(Chain((some_stack(),)))])
 def test_parameters_come_and_go_by_name_and_torch_agrees(step: Any) -> None:
     z = some_logits()
-    assert "branches.1.0.weight" in {name.removeprefix("branch.0.") for name in step.parameters()}
+    assert "branches.1.0.weight" in {name.removeprefix("branches.0.0.") for name in step.parameters()}
     doubled = step.with_parameters({name: 2 * value for name, value in step.parameters().items()})
     for name, value in doubled.parameters().items():
         np.testing.assert_array_equal(value, 2 * step.parameters()[name])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from glayers.activations import softmax
 from glayers.errors import BadFile
 from glayers.maps import Chain, Step
-from glayers.maps.layouts import chain_of
 from glayers.maps.order import Invariant
-from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
+from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest, table_of_bins
+from glayers.serving.artifact import chain_of
 from tests.lazy import torch
 from tests.strategies import Numbers
 
@@ -24,7 +24,7 @@ HIGHEST = float(np.finfo(np.float64).max)
 def random_table(rng: np.random.Generator, length: int) -> Table:
     knots = np.sort(rng.random(length))
     knots[length // 2] = knots[length // 2 - 1]  # a jump
-    return Table(knots, rng.random(length))
+    return knots, rng.random(length)
 
 
 def network(rng: np.random.Generator) -> dict[str, Numbers]:
@@ -94,10 +94,10 @@ def test_a_table_is_read_as_numpy_interpolates(seed: int, length: int) -> None:
 def test_bins_are_read_with_their_left_edge_inside(seed: int, n_bins: int) -> None:
     rng = np.random.default_rng(seed)
     edges, values = np.sort(rng.random(n_bins - 1)), rng.random(n_bins)
-    table = Table.of_bins(edges, values)
+    knots, read = table_of_bins(edges, values)
     at = np.concatenate([rng.random(20), edges])
     expected = [values[sum(edge <= x for edge in edges)] for x in at]
-    assert look_up(table.knots[None], table.values[None], at[:, None])[:, 0].tolist() == expected
+    assert look_up(knots[None], read[None], at[:, None])[:, 0].tolist() == expected
 
 
 def test_log_of_the_rest_keeps_its_digits_where_the_top_class_is_certain() -> None:
@@ -108,7 +108,7 @@ def test_log_of_the_rest_keeps_its_digits_where_the_top_class_is_certain() -> No
 
 
 def test_the_top_class_gets_its_value_and_the_others_keep_their_proportions() -> None:
-    step = TopClass.of(Table(np.zeros(1), np.array([0.55])))
+    step = TopClass.of((np.zeros(1), np.array([0.55])))
     # others were 0.2 and 0.1, so two parts and one part of 0.45
     np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.3, 0.55, 0.15]])
 
@@ -117,7 +117,7 @@ def test_the_top_class_gets_its_value_and_the_others_keep_their_proportions() ->
 def test_the_top_class_stays_on_top(seed: int, ties: bool) -> None:
     z = np.random.default_rng(seed).normal(size=(20, CLASSES)) * 3
     z = np.round(z) if ties else z
-    step = TopClass.of(Table(np.zeros(1), np.array([0.01])))
+    step = TopClass.of((np.zeros(1), np.array([0.01])))
     out = softmax(step(z))
     assert (out.argmax(axis=1) == z.argmax(axis=1)).all()
     np.testing.assert_array_equal(step(z.reshape(4, 5, CLASSES)), step(z).reshape(4, 5, CLASSES))  # with members
@@ -165,7 +165,7 @@ def test_a_gap_is_multiplied_by_what_the_network_returns() -> None:
 
 def test_a_table_of_the_top_class_stays_off_0_and_1() -> None:
     for value in (0.0, 1.0):
-        assert 0 < float(TopClass.of(Table(np.zeros(1), np.array([value]))).values[0]) < 1
+        assert 0 < float(TopClass.of((np.zeros(1), np.array([value]))).values[0]) < 1
         with pytest.raises(BadFile, match=r"must hold finite numbers from 1e-06 to 0\.999999"):
             chain_of(["TopClass"], {"0.knots": np.zeros(1), "0.values": np.array([value])}, CLASSES)
 

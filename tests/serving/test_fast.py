@@ -9,7 +9,6 @@ import pytest
 
 from glayers.activations import log_softmax, softmax
 from glayers.maps import (
-    Blend,
     Centre,
     Chain,
     Dense,
@@ -43,12 +42,13 @@ def some_map(classes: int) -> Chain:
         Chain((Centred(), Diagonal(square[0, 0], square[0, 1]))),
         Chain((TopProbabilities(), Dense(square[1], square[2, 0]))),
     )
-    model = Floor(*floor, Chain((Corrected(corrections),)))
+    model = Floor(*floor, (Chain((Corrected(corrections),)),))
     hidden = Dense(rng.normal(size=(5, classes, 2 * classes)) / classes, rng.normal(size=(5, 2 * classes)))
     last = Dense(rng.normal(size=(5, 2 * classes, classes)) / classes, rng.normal(size=(5, classes)))
-    layers = Blend(np.asarray(0.7), Chain((Floor(*floor, Chain((Centre(rng.random(5)), hidden, Relu(), last))),)))
+    network = Chain((Centre(rng.random(5)), hidden, Relu(), last))
+    layers = Stack.of_two(0.7, Chain((Floor(*floor, (network,)),)))
     tempered = Chain((Reference(), Scale(np.asarray(0.8)), LogSoftmax()))
-    sharper = Chain((Reference(), Scale(np.asarray(1.1)), LogSoftmax(), Floor(*floor, Chain((Corrected(()),)))))
+    sharper = Chain((Reference(), Scale(np.asarray(1.1)), LogSoftmax(), Floor(*floor, (Chain((Corrected(()),)),))))
     kept = KeepOrder.of(Chain((Diagonal(np.ones(classes), rng.normal(size=classes)),)))
     branches = (tempered, tempered + Chain((model,)), tempered + Chain((layers,)) + sharper, tempered + Chain((kept,)))
     scaled, uniform = Chain((Scale(np.asarray(1.3)),)), Chain((UniformShare(np.asarray(1.0)),))
@@ -95,7 +95,7 @@ def test_simplified_maps_have_no_step_that_changes_nothing() -> None:
     assert [[type(step) for step in branch.steps] for branch in stack.branches] == [
         [],
         [Floor],
-        [Blend, Scale, LogSoftmax, Floor],
+        [Stack, Scale, LogSoftmax, Floor],
         [KeepOrder],
     ]
     (scale,) = simplified(Chain((Scale(np.asarray(1 / 2)), Scale(np.asarray(1 / 3))))).steps
@@ -115,9 +115,10 @@ def test_members_without_a_kernel_are_computed_by_the_definition() -> None:
     dense = Dense(rng.normal(size=(2, 5, 5)), np.zeros((2, 5)))
     z = some_logits(5, "usual")
     for step in (Scale(np.array([0.5, 2.0])), dense):
-        chain = Chain((Blend(np.asarray(0.4), Chain((step,))),))
+        chain = Chain((Stack.of_two(0.4, Chain((step,))),))
         np.testing.assert_allclose(Fast(chain).logits(z), chain(z), atol=1e-12)
-    with_floor = Chain((Blend(np.asarray(0.4), Chain((dense, Floor(np.ones(()), np.ones(()), Chain((Relu(),)))))),))
+    floor = Floor(np.ones(()), np.ones(()), (Chain((Relu(),)),))
+    with_floor = Chain((Stack.of_two(0.4, Chain((dense, floor))),))
     np.testing.assert_allclose(Fast(with_floor).logits(z), with_floor(z), atol=1e-12)
     assert shared.n_parameters == 2 * (35 + 8)
 

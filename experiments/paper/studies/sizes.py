@@ -87,7 +87,7 @@ def n_weights(n_classes: int, depth: int, units: int) -> int:
     >>> n_weights(1000, 3, 3)  # 1000 x 3002 + 3002 x 3002 + 3002 x 1000
     15016004
     """
-    return sum(n_in * n_out for n_in, n_out in layer_shapes(n_classes, depth, units, None))
+    return sum(n_in * n_out for n_in, n_out in layer_shapes(n_classes, depth, units))
 
 
 def _of_network(lines: list[Line], name: str) -> str:

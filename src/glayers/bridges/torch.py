@@ -1,6 +1,10 @@
 """A trained torch network f and held-out rows -> the calibrated network, g after f, as one module.
 
 `calibrate` performs the steps of the paper: remove the softmax, collect logits and labels, fit g, and apply it after f.
+
+A step's `__call__` only reads its fields, so it runs on a module whose buffers and submodules have the names of the
+fields: `chain_module` makes one. `torch.export` and `torch.compile` know modules well, and frozen dataclasses less. The
+keys of the state_dict are the names of the arrays in a saved calibrator.
 """
 
 import inspect
@@ -8,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +21,9 @@ from torch import Tensor, nn
 
 from glayers.activations import with_reference_class
 from glayers.bridges.torch_loaders import axis_of, collect_logits, in_evaluation, logits_of
-from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
+from glayers.maps.steps import Chain, Step, arrays_of
 from glayers.serving.predictor import Predictor
 
 __all__ = ["CalibratedMap", "CalibratedNetwork", "calibrate", "collect_logits", "strip_softmax", "to_module"]
@@ -34,23 +39,16 @@ class CalibratedMap(nn.Module):
     class_axis
         The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
         (texts, tokens, classes).
-    compute_dtype
-        The type of the computation, whatever the type of the logits and of the result. float64 gives the numbers of
-        NumPy; float32 is for devices without float64. `half()` of a network does not change it.
     """
 
-    def __init__(
-        self, calibrator: Predictor, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
-    ) -> None:
+    def __init__(self, calibrator: Predictor, class_axis: int | None = None) -> None:
         super().__init__()
         calibrator._check_fitted()
-        if compute_dtype not in (torch.float32, torch.float64):
-            raise GlayersError(f"compute_dtype must be torch.float64 or torch.float32; got {shown(compute_dtype)}")
         self.n_logits = int(calibrator.n_features_in_)
         self.class_axis = class_axis
-        self.compute_dtype = compute_dtype
+        self.compute_dtype = torch.float64  # gives the numbers of NumPy; `half()` of a network does not change it
         self.link = calibrator.link
-        self.steps = chain_module(calibrator.map_, compute_dtype)
+        self.steps = chain_module(calibrator.map_)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits of the same shape. A single logit stays one: its sigmoid is the probability."""
@@ -216,9 +214,7 @@ def _free_sizes(example: Tensor) -> dict[int, Any]:
     return sizes | {0: torch.export.Dim.DYNAMIC}
 
 
-def to_module(
-    calibrator: Predictor, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
-) -> CalibratedMap:
+def to_module(calibrator: Predictor, class_axis: int | None = None) -> CalibratedMap:
     """Return a fitted calibrator as a torch module: logits in, calibrated logits out.
 
     Parameters
@@ -228,14 +224,12 @@ def to_module(
     class_axis
         The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
         (texts, tokens, classes).
-    compute_dtype
-        The type of the computation, whatever the type of the logits and of the result. float64 gives the numbers of
-        NumPy; float32 is for devices without float64.
 
     Returns
     -------
     CalibratedMap
-        `torch.export`, `torch.compile` and `torch.jit.trace` accept it.
+        `torch.export`, `torch.compile` and `torch.jit.trace` accept it. It computes in float64, and in float32 on
+        Apple's `mps` devices, whatever the type of the logits and of the result.
 
     Examples
     --------
@@ -245,7 +239,7 @@ def to_module(
     >>> to_module(fitted, class_axis=1)(pixels).shape
     torch.Size([5, 3, 32, 32])
     """
-    return CalibratedMap(calibrator, class_axis, compute_dtype)
+    return CalibratedMap(calibrator, class_axis)
 
 
 def calibrate(
@@ -375,3 +369,39 @@ def _without_autocast(device: str) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
+
+
+def chain_module(chain: Chain) -> nn.Sequential:
+    """Return the steps of a chain as modules, one after another.
+
+    >>> from glayers.maps import Chain, Scale
+    >>> module = chain_module(Chain((Scale(np.asarray(0.5)),)))
+    >>> module(torch.tensor([[2.0, 4.0]])).tolist(), list(module.state_dict())
+    ([[1.0, 2.0]], ['0.factor'])
+    """
+    return nn.Sequential(*(_step_module(step) for step in chain.steps))
+
+
+def _step_module(step: Step) -> nn.Module:
+    module = _class_of(type(step))()
+    for name in arrays_of(type(step)):
+        value = np.asarray(getattr(step, name), np.float64)
+        module.register_buffer(name, torch.tensor(value))
+    module.branches = nn.ModuleList(chain_module(chain) for chain in step.chains())
+    return module
+
+
+@cache
+def _class_of(kind: type[Step]) -> type[nn.Module]:
+    """Return the class of modules that compute what this kind of step computes."""
+    own = {name: each for name, each in vars(kind).items() if not name.startswith("__")}
+    methods: dict[str, Any] = {name: each for name, each in own.items() if inspect.isfunction(each)}
+    methods["forward"] = kind.__call__
+    # Pickle finds no class that is made here, so it asks for it again.
+    methods["__reduce__"] = lambda module: (_new, (kind,), module.__dict__)
+    return type(kind.__name__, (nn.Module,), methods)
+
+
+def _new(kind: type[Step]) -> nn.Module:
+    made = _class_of(kind)
+    return made.__new__(made)

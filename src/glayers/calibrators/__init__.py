@@ -11,7 +11,7 @@ from typing import Any
 
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Method
-from glayers.calibrators.binary import BetaCalibration, PlattScaling
+from glayers.calibrators.binary import BetaCalibration, PlattScaling, QuadraticScaling
 from glayers.calibrators.estimator import Estimator
 from glayers.calibrators.g_layers import GLayers, PaperGLayers
 from glayers.calibrators.groups import GroupCalibrator, GroupCorrection
@@ -31,7 +31,8 @@ from glayers.serving import artifact
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
 __all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
-__all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling", "VectorScaling", "load"]
+__all__ += ["QuadraticScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling"]
+__all__ += ["VectorScaling", "load"]
 
 # In the order in which tables list their methods. A saved file may name these classes alone.
 _ALL: tuple[type[Estimator], ...] = (
@@ -45,6 +46,7 @@ _ALL: tuple[type[Estimator], ...] = (
     SharedGLayers,
     OrderPreserving,
     PlattScaling,
+    QuadraticScaling,
     BetaCalibration,
     IsotonicCalibration,
     HistogramBinning,

@@ -29,8 +29,7 @@ from glayers.fitting.evidence import SMALL_MODEL, FittedParts, fit_parts, full_m
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain, row_weights
 from glayers.fitting.simplex import held_out_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
-from glayers.maps import Chain, KeepOrder, Reference, Stack, UniformShare
-from glayers.maps.layouts import n_learned
+from glayers.maps import Chain, KeepOrder, Reference, Stack, UniformShare, n_learned
 from glayers.maps.order import in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar

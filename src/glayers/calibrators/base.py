@@ -20,9 +20,15 @@ import numpy as np
 
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats, few_rows_note, row_blocks
-from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, given_frequencies
+from glayers.calibrators.class_shift import (
+    ClassShift,
+    RowSummary,
+    count_rows,
+    estimate_class_shift,
+    given_frequencies,
+    summarise,
+)
 from glayers.calibrators.estimator import Estimator, drawn_seed
-from glayers.calibrators.row_summary import RowSummary, count_rows, summarise
 from glayers.checks import check_choice, check_probabilities, number_between
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
@@ -70,7 +76,6 @@ class Method:
     torch: Literal["no", "optional", "required"] = "no"  # for fitting; predicting never needs torch
 
 
-@dataclass(eq=False, repr=False)
 class Calibrator(Estimator, Predictor, ABC):
     """Base class of all calibrators: a map on logits, fitted by a proper loss.
 

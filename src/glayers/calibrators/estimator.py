@@ -3,8 +3,8 @@
 import copy
 import os
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -12,11 +12,18 @@ from glayers.errors import BadPredictions, GlayersError, listed, shown
 from glayers.serving import artifact
 
 
+@dataclass_transform(eq_default=False)
 class Estimator:
-    """Base class of calibrators, which are dataclasses. `clone`, pipelines and searches of scikit-learn accept it."""
+    """Base class of calibrators. Every subclass is a dataclass, without a decorator: its fields are settings.
+
+    `clone`, pipelines and searches of scikit-learn accept it.
+    """
 
     methods: ClassVar[tuple[Any, ...]] = ()  # each a `Method`: the entries of `CALIBRATORS` that it makes
     of_parts: ClassVar[bool] = False  # whether it consists of several fitted calibrators, its `_fitted_parts`
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False)(cls)
 
     if TYPE_CHECKING:
 

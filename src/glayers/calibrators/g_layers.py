@@ -13,7 +13,7 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -28,7 +28,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain
 from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
-from glayers.maps import Blend, Centre, Chain, dense_layers
+from glayers.maps import Centre, Chain, Stack, dense_layers
 from glayers.predictions import Predictions
 
 _PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
@@ -54,7 +54,6 @@ _MOST_PARAMETERS = 40_000_000  # fitted together, which bounds the memory
 Setting: TypeAlias = tuple[float, float]
 
 
-@dataclass(eq=False, repr=False)
 class LayerCalibrator(Calibrator):
     """The settings that both recipes share."""
 
@@ -89,7 +88,6 @@ class LayerCalibrator(Calibrator):
                 whole_number(getattr(self, name), name, least)
 
 
-@dataclass(eq=False, repr=False)
 class GLayers(LayerCalibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
@@ -170,7 +168,7 @@ class GLayers(LayerCalibrator):
         stop = int(course.best_epoch[winner])
         return replace(
             fitted,
-            map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
+            map=start + Chain((Stack.of_two(share, training.behind_floor(models)),)),
             converged=temperature.converged and (stop < epochs or self.max_epochs is None),
             reason=f"lowest cross-validated loss at epoch {stop} of at most {epochs} (max_epochs)",
             n_parameters=layers.n_parameters,
@@ -197,7 +195,6 @@ class GLayers(LayerCalibrator):
         return replace(objective, fixed={"0.share": objective.like(values)})
 
 
-@dataclass(eq=False, repr=False)
 class PaperGLayers(LayerCalibrator):
     """Dense layers between the logits and the softmax, fitted as in the paper.
 

@@ -23,7 +23,7 @@ from glayers.fitting.evidence import SMALL_MODEL, fit_parts
 from glayers.fitting.folds import assign_folds, row_weights
 from glayers.fitting.simplex import held_out_weights
 from glayers.maps import Chain, Reference
-from glayers.maps.mixtures import Blend
+from glayers.maps.mixtures import Stack
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.serving.predictor import Predictor, apply_map
@@ -44,7 +44,6 @@ class GroupCorrection(Calibrator):
 
     _kept: ClassVar[tuple[str, ...]] = ("share_",)
     _warns_if_loss_rises = False
-    share_: Any
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
@@ -213,9 +212,9 @@ class GroupCalibrator(Estimator):
             one.map_ += Chain((Reference(), self._step(name)))
         return one
 
-    def _step(self, name: str) -> Blend:
+    def _step(self, name: str) -> Stack:
         """Return the step from calibrated logits to those of a group."""
-        return Blend(np.array(self.shares_[name]), self.corrections_[name].map_)
+        return Stack.of_two(self.shares_[name], self.corrections_[name].map_)
 
 
 def _copy_facts(source: Any, target: Any) -> None:

@@ -6,7 +6,7 @@ label is a problem of its own, with one logit.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -23,7 +23,6 @@ from glayers.maps.steps import EachColumn
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, class_names_of
 
 
-@dataclass(eq=False, repr=False)
 class MultiLabelCalibrator(Estimator, Predictor):
     """Calibrate every label of rows that may have several labels, or none.
 

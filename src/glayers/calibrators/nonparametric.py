@@ -4,7 +4,7 @@ Every method here groups rows by score: equal scores stay together, so a weight 
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from glayers.calibrators.binary import rows_against_rest
 from glayers.checks import whole_number
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference, Scale
-from glayers.maps.tables import EachClass, Table, TopClass
+from glayers.maps.tables import EachClass, Table, TopClass, table_of_bins
 from glayers.predictions import Predictions
 
 _POINTS = 1_000  # of a spline that becomes a table
@@ -63,7 +63,7 @@ class TableCalibrator(Calibrator):
     def _table_of_rows(self, scores: Floats, hits: Bools, weights: Floats, n_classes: int) -> Table:
         """Return the table of these rows; equal scores form a group. Without rows, it changes nothing."""
         if not len(scores):
-            return Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+            return np.array([0.0, 1.0]), np.array([0.0, 1.0])
         values, which = np.unique(scores, return_inverse=True)
         groups = Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits), n_classes)
         return self._table(groups)
@@ -100,10 +100,9 @@ class IsotonicCalibration(TableCalibrator):
         found = isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
         # Both ends of each block: the points between them are on a line.
         kept = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
-        return Table(groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0))
+        return groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0)
 
 
-@dataclass(eq=False, repr=False)
 class HistogramBinning(TableCalibrator):
     """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
 
@@ -133,10 +132,9 @@ class HistogramBinning(TableCalibrator):
 
     def _table(self, groups: Groups) -> Table:
         edges, bins = equal_mass_bins(groups, self.n_bins)
-        return Table.of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
+        return table_of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
 
 
-@dataclass(eq=False, repr=False)
 class ScalingBinning(TableCalibrator):
     """Scale by temperature, then round the top class's probability to its bin's mean. Kumar et al., NeurIPS 2019.
 
@@ -179,10 +177,9 @@ class ScalingBinning(TableCalibrator):
 
     def _table(self, groups: Groups) -> Table:
         edges, bins = equal_mass_bins(groups, self.n_bins)
-        return Table.of_bins(edges, bins.scores)
+        return table_of_bins(edges, bins.scores)
 
 
-@dataclass(eq=False, repr=False)
 class SplineCalibration(TableCalibrator):
     """Fit a spline to the cumulative hits; its slope is the new probability. Gupta et al., ICLR 2021.
 
@@ -230,7 +227,7 @@ class SplineCalibration(TableCalibrator):
         slope[long] = (curve(end[long]) - curve(begin[long])) / (end[long] - begin[long])
         # A spline is smooth: some of many points are enough for a broken line.
         kept = np.unique(np.linspace(0, len(slope) - 1, _POINTS).astype(np.int64))
-        return Table(groups.scores[kept], slope[kept])
+        return groups.scores[kept], slope[kept]
 
 
 def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:

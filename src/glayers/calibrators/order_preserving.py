@@ -4,7 +4,7 @@ The fit starts at temperature scaling. Cross-validation chooses the number of it
 scaling where the map does not improve the held-out loss; then all rows are fitted once.
 """
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +17,7 @@ from glayers.checks import whole_number
 from glayers.errors import needs_extra
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_with_prior
-from glayers.maps import Chain, Reference
-from glayers.maps.layouts import n_learned
+from glayers.maps import Chain, Reference, n_learned
 from glayers.maps.order import Invariant
 from glayers.predictions import Predictions
 
@@ -29,7 +28,6 @@ _TOLERANCE = 1e-7  # relative change of the loss per iteration: smaller gains ne
 _MOST_ENTRIES = 1_000_000
 
 
-@dataclass(eq=False, repr=False)
 class OrderPreserving(Calibrator):
     """Change logits but never their order, so accuracy and every top-k accuracy stay the same. Rahimi et al., 2020.
 

@@ -19,8 +19,7 @@ from glayers.checks import check_choice, whole_number
 from glayers.fitting.evidence import SMALL_MODEL, fit_parts
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain
 from glayers.fitting.temperature import fit_with_prior
-from glayers.maps import Chain
-from glayers.maps.layouts import n_learned
+from glayers.maps import Chain, n_learned
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
 

@@ -261,7 +261,7 @@ class LayerTraining:
         """Return the layers as they see rows: behind the floor, if there is one."""
         if self.floor is None:
             return layers
-        return Chain((replace(self.floor, branch=layers),))
+        return Chain((replace(self.floor, branches=(layers,)),))
 
     def _out_of_fold(self, models: Chain, folds: Ints) -> Floats:
         """Return log-probabilities of every row by the model that was trained without its fold."""

@@ -327,9 +327,9 @@ def fit_parts(
         out_of_fold = in_row_blocks(log_softmax, scores)
     corrected = Chain((corrected_map(design, point),))
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
-    wide = curvature_of(design, state.probabilities, _WIDER * problem.precisions)
+    tight, wide = (curvature_of(design, state.probabilities, part * problem.precisions) for part in (1.0, _WIDER))
     return FittedParts(
-        map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branch=corrected))),
+        map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
         out_of_fold=out_of_fold,
         precisions=precisions,
         effective=dict(zip(design.names, counted.tolist(), strict=True)),
@@ -337,7 +337,7 @@ def fit_parts(
         n_parameters=len(point),
         iterations=steps,
         converged=converged,
-        posterior=Posterior(factor, floor, design.basis, point, wide),
+        posterior=Posterior(factor, floor, design.basis, point, tight, wide),
     )
 
 

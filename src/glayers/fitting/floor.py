@@ -66,10 +66,10 @@ def fit_floor(logits: Array, factor: float, weights: Floats | None) -> Floor:
     lowest = np.concatenate(_over_blocks(each, lambda far: far.max(axis=1, where=far <= largest, initial=0.0)))
     several = lowest > 0
     if not several.any():  # one possible class in each row, or all equal
-        return Floor(np.asarray(2 * near), np.asarray(near), Chain(()))
+        return Floor(np.asarray(2 * near), np.asarray(near), (Chain(()),))
     reach = max(0.0, float((lowest - 2 * leads)[several].max()))
     depth, reach = (min(each, _LARGEST) for each in (2 * float(lowest.max()), 1.25 * reach + _MARGIN / factor))
-    return Floor(np.asarray(depth), np.asarray(reach), Chain(()))
+    return Floor(np.asarray(depth), np.asarray(reach), (Chain(()),))
 
 
 def _largest_within(logits: Array, start: float, end: float) -> float:

@@ -26,6 +26,7 @@ class Posterior:
     basis: Basis
     point: Floats
     curvature: Curvature
+    wide: Curvature  # with a weaker prior, for intervals
 
     def design(self, logits: Array) -> Design:
         """Return rows as features."""
@@ -44,9 +45,9 @@ class Posterior:
         others = np.maximum(1 - p, 1e-9)
         variances = np.zeros_like(p)
         of_shared = np.zeros_like(p)
-        for part, spread in zip(design.parts, design.split(self.curvature.variances()), strict=True):
+        for part, spread in zip(design.parts, design.split(self.wide.variances()), strict=True):
             if isinstance(part, SharedPart):
-                of_shared = part.variances(p, self.curvature.block)
+                of_shared = part.variances(p, self.wide.block)
             else:
                 variances += part.variances(spread)
         weighted = p**2 * variances
@@ -69,6 +70,8 @@ class Posterior:
             "point": self.point,
             "block": self.curvature.block,
             "diagonal": self.curvature.diagonal,
+            "wide_block": self.wide.block,
+            "wide_diagonal": self.wide.diagonal,
         }
 
     @classmethod
@@ -79,5 +82,7 @@ class Posterior:
         basis = plain_basis(arrays["own"].shape[1], names, "centred" if centred else "log")
         kept: dict[str, Any] = {name: arrays[name] for name in _KEPT}
         basis = basis._replace(**kept)
-        floor = Floor(np.asarray(depth), np.asarray(reach), Chain(()))
-        return cls(float(factor), floor, basis, arrays["point"], Curvature(arrays["block"], arrays["diagonal"]))
+        floor = Floor(np.asarray(depth), np.asarray(reach), (Chain(()),))
+        curvature = Curvature(arrays["block"], arrays["diagonal"])
+        wide = Curvature(arrays["wide_block"], arrays["wide_diagonal"])
+        return cls(float(factor), floor, basis, arrays["point"], curvature, wide)

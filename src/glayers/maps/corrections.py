@@ -31,6 +31,7 @@ class Corrected(Step):
     """log softmax(l + branch_0(l) + branch_1(l) + ...), with l = log softmax(z)."""
 
     branches: tuple[Chain, ...]
+    normalises: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Add what each branch returns."""
@@ -63,7 +64,6 @@ class HingeLayer(Step):
 
     knots: Annotated[Any, Numbers("knots in", learned="none")]
     weight: Annotated[Any, Numbers("knots in out")]
-    n_out: ClassVar[str] = "out"
 
     def __call__(self, logits: Any) -> Any:
         """Return the sum for centred log-probabilities (n, in)."""

@@ -20,7 +20,7 @@ from glayers.maps.steps import Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
 
-LEAST_SLOPE = 1e-3  # of KeepOrder
+_LEAST_SLOPE = 1e-3  # of KeepOrder
 _LEAST_GAP_FACTOR = 1e-6  # a factor of 0 would lose the order
 _DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
 
@@ -41,17 +41,20 @@ class Invariant(Step):
         """Return logits in exactly the same order: equal logits stay equal, different ones stay different."""
         xp = array_namespace(logits)
         limits = xp.finfo(logits.dtype)
+        eps = float(limits.eps)
         order = xp.argsort(logits, axis=-1, descending=True, stable=True)
         ordered = _gathered(logits, order)
+        upper = ordered[..., :-1]
+        lower = ordered[..., 1:]
         # No gap leads down to an impossible class: it would be infinite.
-        differ = (ordered[..., :-1] > ordered[..., 1:]) & (ordered[..., 1:] > -xp.inf)
-        differ = xp.astype(differ, logits.dtype)
+        differ = xp.astype((upper > lower) & (lower > -xp.inf), logits.dtype)
         # From the highest class down: a sum from a class of -1e30 up would lose all other gaps.
         depths = _added_up(self._gaps(_possible(ordered)) * differ)
         # Sums round, so each level is lowered by a few rounding errors more than the one above: no two can coincide.
-        step = 8 * float(limits.eps) * depths + float(limits.smallest_normal) / float(limits.eps)
+        step = 8 * eps * depths + float(limits.smallest_normal) / eps
         depths = depths + step * _added_up(differ)
-        back = xp.argsort(order, axis=-1, stable=True) + xp.zeros_like(depths, dtype=order.dtype)  # also for members
+        back = xp.argsort(order, axis=-1, stable=True)
+        back = back + xp.zeros_like(depths, dtype=order.dtype)  # also for members
         return keep_impossible(-_gathered(depths, back), logits)
 
     def _gaps(self, ordered: Any) -> Any:
@@ -87,17 +90,18 @@ class KeepOrder(Step):
     """
 
     slope: Annotated[Any, Numbers(low=0.0, learned="none")]
-    branch: Chain
+    branches: tuple[Chain]
     completes: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch and restore the order of the input."""
-        return in_order_of(logits, with_reference_class(self.branch(logits)), self.slope)
+        (branch,) = self.branches
+        return in_order_of(logits, with_reference_class(branch(logits)), self.slope)
 
     @classmethod
     def of(cls, branch: Chain, factor: float = 1.0) -> Self:
         """Keep the order of a branch's input, which has the scale of the output after multiplication by `factor`."""
-        return cls(np.asarray(LEAST_SLOPE * factor), branch)
+        return cls(np.asarray(_LEAST_SLOPE * factor), (branch,))
 
 
 def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
@@ -113,7 +117,8 @@ def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
     lowest = _gathered(outputs, order) - least
     shift = 1
     while shift < lowest.shape[-1]:  # each round doubles the number of classes above that the minimum covers
-        lowest = xp.concat([lowest[..., :shift], xp.minimum(lowest[..., shift:], lowest[..., :-shift])], axis=-1)
+        lower = xp.minimum(lowest[..., shift:], lowest[..., :-shift])
+        lowest = xp.concat([lowest[..., :shift], lower], axis=-1)
         shift *= 2
     return _gathered(lowest + least, xp.argsort(order, axis=-1, stable=True))
 

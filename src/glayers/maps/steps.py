@@ -7,7 +7,7 @@ out; torch tensors in, torch out.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -20,7 +20,7 @@ from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
 __all__ = ["Centre", "Chain", "Dense", "Diagonal", "EachColumn", "Floor", "LogProbabilities", "LogSoftmax"]
-__all__ += ["Reference", "Relu", "Scale", "Step", "dense_layers"]
+__all__ += ["Reference", "Relu", "Scale", "Step", "dense_layers", "n_learned"]
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
 
@@ -46,10 +46,11 @@ class Step(ABC):
     """One step of a map. Every subclass is a frozen dataclass, without a decorator of its own.
 
     Its parameters are the fields whose type carries a layout, `weight: Annotated[Any, Numbers("in out")]`, and those of
-    the chains in its field `branch` or `branches`.
+    the chains in its field `branches`, if it has one.
     """
 
     completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
+    normalises: ClassVar[bool] = False  # returns log-probabilities
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -59,7 +60,7 @@ class Step(ABC):
         """Apply the step to logits (..., n, m)."""
 
     def parameters(self) -> dict[str, Any]:
-        """Return what fitting may change, by name; those of a chain follow its own name: `branch.0.weight`."""
+        """Return what fitting may change, by name; those of a chain follow its place: `branches.0.2.weight`."""
         found: dict[str, Any] = {}
         self._mapped(found.setdefault)
         return found
@@ -81,21 +82,27 @@ class Step(ABC):
         """The number of values to learn, over all members."""
         return sum(int(np.size(value)) for value in self.parameters().values())
 
-    def chains(self) -> "dict[str, Chain]":
-        """Return the chains that the step holds, named `branch`, or `branches.0`, `branches.1` and so on."""
-        name = branch_field(type(self))
-        if not name:
-            return {}
-        held = getattr(self, name)
-        if isinstance(held, Chain):
-            return {name: held}
-        return {f"{name}.{number}": chain for number, chain in enumerate(held)}
+    def chains(self) -> "tuple[Chain, ...]":
+        """Return the chains that the step holds; most steps hold none."""
+        held: tuple[Chain, ...] = getattr(self, "branches", ())
+        return held
+
+    def with_chains(self, chains: "Iterable[Chain]") -> Self:
+        """Return the same step with other chains, as many as it holds."""
+        if not self.chains():
+            return self
+        changes: dict[str, Any] = {"branches": tuple(chains)}
+        return replace(self, **changes)
 
     def _mapped(self, change: Callable[[str, Any], Any], prefix: str = "") -> Self:
         """Return the same step with change(name, value) in place of each parameter."""
-        arrays = {name: change(prefix + name, getattr(self, name)) for name in arrays_of(type(self))}
-        chains = [chain._mapped(change, f"{prefix}{name}.") for name, chain in self.chains().items()]
-        return replace(self, **arrays, **with_branches(type(self), chains))
+        arrays = {}
+        for name in arrays_of(type(self)):
+            arrays[name] = change(prefix + name, getattr(self, name))
+        chains = []
+        for place, chain in enumerate(self.chains()):
+            chains.append(chain._mapped(change, f"{prefix}branches.{place}."))
+        return replace(self, **arrays).with_chains(chains)
 
 
 class Chain(Step):
@@ -137,23 +144,20 @@ def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
     return layouts
 
 
-@cache
-def branch_field(kind: type[Step]) -> str:
-    """Return the field of a step's chains: "branch", "branches", or "" for most steps."""
-    for field in fields(kind):
-        if field.name in ("branch", "branches"):
-            return field.name
-    return ""
+def n_learned(chain: Chain) -> int:
+    """Return how many numbers a fit learns, for one member, without constants, scales and reference points.
 
-
-def with_branches(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
-    """Return the field of a step with these chains in it; no field for a step that holds none."""
-    name = branch_field(kind)
-    if name == "branches":
-        return {name: tuple(chains)}
-    if name == "branch":
-        return {name: chains[0]}
-    return {}
+    >>> n_learned(Chain((Scale(np.ones(())), Centre(np.ones(())))))
+    1
+    """
+    total = 0
+    for step in chain.steps:
+        total += sum(n_learned(branch) for branch in step.chains())
+        for name, layout in arrays_of(type(step)).items():
+            shape = np.shape(getattr(step, name))
+            size = math.prod(shape[len(shape) - layout.n_axes :])
+            total += {"all": size, "all but one": size - 1, "none": 0}[layout.learned]
+    return total
 
 
 class Scale(Step):
@@ -209,6 +213,8 @@ class Reference(Step):
 class LogSoftmax(Step):
     """Log-probabilities: the same prediction, in a form that adding a constant to a row does not change."""
 
+    normalises: ClassVar[bool] = True
+
     def __call__(self, logits: Any) -> Any:
         """Normalise each row."""
         return log_softmax(logits)
@@ -254,20 +260,21 @@ class Floor(Step):
     highest over the second. It enters the branch at the mean of the row's other classes, without the highest. Its
     result is then lowered by the difference, so -inf stays -inf. All other rows pass unchanged.
 
-    >>> floor = Floor(np.asarray(30.0), np.asarray(20.0), Chain((Centre(np.asarray(1.0)),)))
+    >>> floor = Floor(np.asarray(30.0), np.asarray(20.0), (Chain((Centre(np.asarray(1.0)),)),))
     >>> floor(np.array([[5.0, 3.0, -1.0, -np.inf], [5.0, 3.0, -1.0, 1.0]])).tolist()  # 1 is the mean of 3 and -1
     [[3.0, 1.0, -3.0, -inf], [3.0, 1.0, -3.0, -1.0]]
     """
 
     depth: Annotated[Any, Numbers(low=0.0, learned="none")]
     reach: Annotated[Any, Numbers(low=0.0, learned="none")]
-    branch: Chain
+    branches: tuple[Chain]
     completes: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch to the raised logits, and lower the result again."""
+        (branch,) = self.branches
         raised, lowered = self.split(logits)
-        return with_reference_class(self.branch(raised)) + lowered
+        return with_reference_class(branch(raised)) + lowered
 
     def split(self, logits: Any) -> tuple[Any, Any]:
         """Return logits (n, m) with far classes raised, and how far (n, classes) to lower the result: 0 for most."""
@@ -321,7 +328,6 @@ def dense_layers(
     n_layers: int,
     units_per_class: int = 3,
     random_state: int | np.random.Generator = 0,
-    width: int | None = None,
     start: Literal["transparent", "glorot"] = "transparent",
 ) -> Chain:
     """Return `n_layers` dense layers, the last one included; those with the transparent start are the identity.
@@ -331,8 +337,7 @@ def dense_layers(
     have random incoming weights and outgoing weights of zero: they change nothing at the start, yet they learn from the
     first step. The paper compares this with Glorot's uniform random start.
 
-    Hidden layers have units_per_class * n_logits + 2 units, or `width` of them; at least 2 * n_logits for the
-    transparent start.
+    Hidden layers have units_per_class * n_logits + 2 units; at least 2 * n_logits for the transparent start.
 
     >>> layers = dense_layers(n_logits=4, n_layers=3)
     >>> z = np.array([[0.3, -7.0, 1e4, 2.5]])
@@ -341,11 +346,12 @@ def dense_layers(
     >>> layers.steps[0].weight.shape
     (4, 14)
     """
-    shapes = layer_shapes(n_logits, n_layers, units_per_class, width)
-    if start == "transparent" and n_layers > 1 and shapes[0][1] < 2 * n_logits:
+    shapes = layer_shapes(n_logits, n_layers, units_per_class)
+    n_hidden = shapes[0][1]
+    if start == "transparent" and n_layers > 1 and n_hidden < 2 * n_logits:
         raise GlayersError(
             f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both signs; got "
-            f"{shapes[0][1]}. Use units_per_class >= 2 or a larger width"
+            f"{n_hidden}. Use units_per_class >= 2"
         )
     rng = np.random.default_rng(random_state)
     steps: list[Step] = []
@@ -373,9 +379,7 @@ def _carried(n_logits: int, first: bool, last: bool) -> Any:
     return np.eye(2 * n_logits)
 
 
-def layer_shapes(n_logits: int, n_layers: int, units_per_class: int, width: int | None) -> list[tuple[int, int]]:
-    """Return the inputs and outputs of each layer; hidden ones have the paper's hC + 2 units, or `width`."""
-    if n_layers < 1:
-        raise GlayersError(f"n_layers counts the last layer and must be at least 1; got {n_layers}")
-    hidden = units_per_class * n_logits + 2 if width is None else width
-    return list(pairwise([n_logits, *[hidden] * (n_layers - 1), n_logits]))
+def layer_shapes(n_logits: int, n_layers: int, units_per_class: int) -> list[tuple[int, int]]:
+    """Return the inputs and outputs of each layer; hidden ones have the paper's hC + 2 units."""
+    hidden = [units_per_class * n_logits + 2] * (n_layers - 1)
+    return list(pairwise([n_logits, *hidden, n_logits]))

@@ -5,34 +5,33 @@ so piecewise constant functions are tables too. Tables are not fitted by gradien
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 
-from glayers.activations import is_top, keep_impossible
+from glayers.activations import is_top, keep_impossible, log_softmax
 from glayers.arrays import Floats, array_namespace, device_of
 from glayers.maps.steps import Numbers, Step
+
+__all__ = ["EachClass", "OneVersusRest", "QuadraticVersusRest", "TopClass"]
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
 
 
-class Table(NamedTuple):
-    """One piecewise linear function: knots in ascending order, and the value at each."""
+# One piecewise linear function: knots in ascending order, and the value at each.
+Table: TypeAlias = tuple[Floats, Floats]
 
-    knots: Floats
-    values: Floats
 
-    @classmethod
-    def of_bins(cls, edges: Floats, values: Floats) -> Self:
-        """Return the function that is values[i] from edges[i - 1] up to, not including, edges[i].
+def table_of_bins(edges: Floats, values: Floats) -> Table:
+    """Return the function that is values[i] from edges[i - 1] up to, not including, edges[i].
 
-        >>> Table.of_bins(np.array([0.5]), np.array([0.2, 0.9])).knots.tolist()
-        [0.5, 0.5]
-        """
-        if not len(edges):
-            return cls(np.zeros(1), values)
-        return cls(np.repeat(edges, 2), np.repeat(values, 2)[1:-1])
+    >>> table_of_bins(np.array([0.5]), np.array([0.2, 0.9]))[0].tolist()
+    [0.5, 0.5]
+    """
+    if not len(edges):
+        return np.zeros(1), values
+    return np.repeat(edges, 2), np.repeat(values, 2)[1:-1]
 
 
 class OneVersusRest(Step):
@@ -47,15 +46,47 @@ class OneVersusRest(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities that softmax makes sum to 1."""
-        xp = array_namespace(logits)
-        # Infinite log-odds times a power of 0 would be no number.
-        lowest = -(float(xp.finfo(logits.dtype).max) ** 0.5)
         log_p, log_rest = one_versus_rest(logits)
-        log_p = xp.clip(log_p, min=lowest)
-        log_rest = xp.clip(log_rest, min=lowest)
-        score = self.power * log_p - self.rest_power * log_rest + self.shift
-        log_sigmoid = xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
-        return keep_impossible(log_sigmoid, logits)
+        score = self.power * finite(log_p) - self.rest_power * finite(log_rest) + self.shift
+        return keep_impossible(_log_sigmoid(score), logits)
+
+
+class QuadraticVersusRest(Step):
+    """Each class against the rest: log sigmoid of a function of the log-odds x whose slope changes with x.
+
+    The slope goes from `low_slope` at `low` to `high_slope` at `high` on a straight line, and is constant beyond, so
+    that the function is quadratic between the two and never decreases.
+    """
+
+    low_slope: Annotated[Any, Numbers("in", low=0.0)]
+    high_slope: Annotated[Any, Numbers("in", low=0.0)]
+    shift: Annotated[Any, Numbers("in")]
+    low: Annotated[Any, Numbers("in", learned="none")]
+    high: Annotated[Any, Numbers("in", learned="none")]
+
+    def __call__(self, logits: Any) -> Any:
+        """Return log-probabilities that softmax makes sum to 1."""
+        log_p, log_rest = one_versus_rest(logits)
+        falling, rising = slope_features(finite(log_p) - finite(log_rest), self.low, self.high)
+        score = self.low_slope * falling + self.high_slope * rising + self.shift
+        return keep_impossible(_log_sigmoid(score), logits)
+
+
+def slope_features(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return the functions of x whose slopes fall from 1 to 0, and rise from 0 to 1, between `low` and `high`.
+
+    >>> [feature.tolist() for feature in slope_features(np.array([0.0, 1.0, 2.0]), np.array(0.0), np.array(1.0))]
+    [[0.0, 0.5, 0.5], [0.0, 0.5, 1.5]]
+    """
+    xp = array_namespace(x)
+    above = xp.minimum(xp.maximum(x, low), high) - low
+    rising = above * (above / (high - low)) / 2 + xp.clip(x - high, min=0.0)
+    return x - rising, rising
+
+
+def _log_sigmoid(score: Any) -> Any:
+    xp = array_namespace(score)
+    return xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
 
 
 class EachClass(Step):
@@ -74,14 +105,13 @@ class EachClass(Step):
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Self:
         """Return the step for tables of any lengths, clipped to the floor; shorter ones repeat their last knot."""
-        length = max(len(table.knots) for table in tables)
-        knots = []
-        values = []
-        for table in tables:
-            more = (0, length - len(table.knots))
-            knots.append(np.pad(table.knots, more, mode="edge"))
-            values.append(np.pad(table.values, more, mode="edge"))
-        return cls(np.array(knots), np.clip(values, FLOOR, 1.0))
+        length = max(len(knots) for knots, _ in tables)
+        padded = []
+        for knots, values in tables:
+            more = length - len(knots)
+            padded.append(np.pad([knots, values], ((0, 0), (0, more)), mode="edge"))
+        every_knot, every_value = np.stack(padded, axis=1)
+        return cls(every_knot, np.clip(every_value, FLOOR, 1.0))
 
 
 class TopClass(Step):
@@ -114,7 +144,14 @@ class TopClass(Step):
     @classmethod
     def of(cls, table: Table) -> Self:
         """Return the step for a table, clipped away from 0 and 1 by the floor."""
-        return cls(table.knots, np.clip(table.values, FLOOR, 1.0 - FLOOR))
+        knots, values = table
+        return cls(knots, np.clip(values, FLOOR, 1.0 - FLOOR))
+
+
+def finite(logs: Any) -> Any:
+    """Return logarithms raised to a finite lowest number: an infinite one times a slope of 0 would be no number."""
+    xp = array_namespace(logs)
+    return xp.clip(logs, min=-(float(xp.finfo(logs.dtype).max) ** 0.5))
 
 
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
@@ -127,19 +164,18 @@ def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     ([[-10000.0, 0.0]], [[0.0, 10000.0]])
     """
     xp = array_namespace(logits)
-    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    log_total = xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
-    log_p = shifted - log_total
-    top = is_top(logits)
-    others = xp.where(top, -xp.inf, shifted)
-    highest = xp.max(others, axis=-1, keepdims=True)
-    # For the top class 1 - p would lose digits, so sum the others. Every other class has p <= 1/2. The limits keep
-    # -inf - -inf and log 0 away if no other class is possible; otherwise the sum is at least 1.
     limits = xp.finfo(logits.dtype)
-    total = xp.sum(xp.exp(others - xp.clip(highest, min=float(limits.min))), axis=-1, keepdims=True)
+    log_p = log_softmax(logits)
+    top = is_top(logits)
+    # For the top class 1 - p would lose digits, so sum the others. Every other class has p <= 1/2.
+    others = xp.where(top, -xp.inf, log_p)
+    highest = xp.max(others, axis=-1, keepdims=True)
+    # The limits keep -inf - -inf and log 0 away if no other class is possible.
+    powers = xp.exp(others - xp.clip(highest, min=float(limits.min)))
+    total = xp.sum(powers, axis=-1, keepdims=True)
     log_others = highest + xp.log(xp.clip(total, min=float(limits.smallest_normal)))
-    half = xp.where(top, 0.0, xp.exp(log_p))
-    return log_p, xp.where(top, log_others - log_total, xp.log1p(-half))
+    at_most_half = xp.where(top, 0.0, xp.exp(log_p))
+    return log_p, xp.where(top, log_others, xp.log1p(-at_most_half))
 
 
 def look_up(knots: Any, values: Any, at: Any) -> Any:
@@ -157,18 +193,15 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
         read = xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,)))
         return xp.reshape(read, (*at.shape[:-2], -1, n_tables))  # not at.shape: a traced number of rows is unknown
 
-    # Bisection for the number of knots at or below the number, in all columns at once.
-    low = xp.zeros_like(at, dtype=first.dtype)
-    high = low + length
-    for _ in range(int(length).bit_length()):
-        middle = (low + high) // 2
-        below = entries(knots, middle) <= at
-        searching = low < high
-        low = xp.where(searching & below, middle + 1, low)
-        high = xp.where(searching & ~below, middle, high)
-    left = entries(knots, low - 1)
-    width = entries(knots, low) - left
+    # How many knots lie at or below the number, bit by bit, in all columns at once.
+    passed = xp.zeros_like(at, dtype=first.dtype)
+    for bit in reversed(range(int(length).bit_length())):
+        further = passed + 2**bit
+        reached = (further <= length) & (entries(knots, further - 1) <= at)
+        passed = xp.where(reached, further, passed)
+    left = entries(knots, passed - 1)
+    width = entries(knots, passed) - left
     inside = width > 0
     share = xp.where(inside, (at - left) / xp.where(inside, width, 1.0), 0.0)
-    before = entries(values, low - 1)
-    return before + xp.clip(share, min=0.0, max=1.0) * (entries(values, low) - before)
+    before = entries(values, passed - 1)
+    return before + xp.clip(share, min=0.0, max=1.0) * (entries(values, passed) - before)

@@ -1,60 +1,50 @@
 """A fitted calibrator <-> one `.safetensors` file: a tree of calibrators as JSON, and their arrays; never code.
 
 The same calibrator gives the same bytes. `save` refuses what `load` could not read back; `load` checks a checksum, the
-class, its settings, and that the map works. A file is read at once and never mapped into memory: a mapped file that
-somebody cuts short would end the process. `docs/reference/artifact.md` describes the format.
+class, its settings, and that the map works: STEPS lists the steps that a file may hold, and no others. A file is read
+at once and never mapped into memory: a mapped file that somebody cuts short would end the process.
+`docs/reference/artifact.md` describes the format.
 """
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, get_args
+from inspect import isabstract
+from typing import Any, BinaryIO, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from safetensors import deserialize
 from safetensors.numpy import save as to_safetensors
 
+from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.checks import check_choice, check_class_names
 from glayers.errors import BadFile, GlayersError, listed, shown
 from glayers.files import DAMAGED, check_size, errors_as_bad_file, file_path, open_regular, write_whole
-from glayers.maps.layouts import chain_of, structure_of
+from glayers.maps.steps import Chain, EachColumn, Numbers, Step, arrays_of
 from glayers.serving.predictor import CHECKS, Diagnostics
 
 FORMAT = 1
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
-LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
+_LONGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
+_MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
 _Record = TypeVar("_Record")
 FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
 
 
 def save(fitted: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator in one step. Refuse what a file cannot hold before anything is written."""
-    classes = {type(fitted).__name__: type(fitted)}
-    parts = fitted._fitted_parts()
-    if parts:
-        arrays: dict[str, Array] = {}
-        facts_of_parts = {}
-        for name, part in parts.items():
-            classes[type(part).__name__] = type(part)
-            facts_of_parts[name] = _facts_of(part)
-            arrays |= {f"{name}/{own}": array for own, array in _arrays_of(part).items()}
-        names = _plain(fitted.class_names_, "class_names_")
-        facts = {"calibrator": type(fitted).__name__, "class_names": names, "parts": facts_of_parts}
-    else:
-        facts = _facts_of(fitted)
-        arrays = _arrays_of(fitted)
-    facts = {"format": FORMAT} | facts
+    contents, arrays = _contents(fitted)
+    facts = {"format": FORMAT} | contents
     data = to_safetensors(arrays, {METADATA: _to_json(facts | {"sha256": checksum(facts, arrays)})})
+    classes = {type(each).__name__: type(each) for each in (fitted, *fitted._fitted_parts().values())}
     try:
         _built(json.loads(_to_json(facts)), arrays, classes.get)
     except GlayersError as error:
         raise GlayersError(f"not saved, because it could not be loaded again: {error}") from error
-    if int.from_bytes(data[:8], "little") > LONGEST_HEADER:
-        raise GlayersError(f"settings and names take more than {LONGEST_HEADER} bytes: shorten the class names")
     write_whole(file_path(path), data)
 
 
@@ -62,11 +52,10 @@ def load(path: str | os.PathLike[str], find: FindClass) -> Any:
     """Read a calibrator; `glayers.load` describes it. `find` returns the class of a name that a file may have."""
     where = file_path(path)
     with errors_as_bad_file(where):
-        text, data = _facts_and_bytes(where)
-        arrays = _arrays_in(data)
-        facts = json.loads(text)
-        if type(facts) is not dict:
-            raise BadFile(f"its facts must be a JSON object; got {shown(facts)}")
+        with open_regular(where) as stream:
+            facts = _facts_in(stream)
+            stream.seek(0)
+            arrays = _arrays_in(stream.read())
         number = facts.get("format")
         if number != FORMAT:
             raise BadFile(
@@ -77,10 +66,19 @@ def load(path: str | os.PathLike[str], find: FindClass) -> Any:
         return _built(facts, arrays, find)
 
 
-def _arrays_of(fitted: Any) -> dict[str, Array]:
-    """Return the arrays of a map as a file holds them."""
-    parameters = fitted.map_.parameters()
-    return {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
+def _contents(fitted: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the facts and the arrays of a calibrator, those of its parts under their names."""
+    parts = fitted._fitted_parts()
+    if not parts:
+        parameters = fitted.map_.parameters()
+        return _facts_of(fitted), {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
+    facts = {}
+    arrays: dict[str, Array] = {}
+    for name, part in parts.items():
+        facts[name], own = _contents(part)
+        arrays |= {f"{name}/{inner}": array for inner, array in own.items()}
+    names = _plain(fitted.class_names_, "class_names_")
+    return {"calibrator": type(fitted).__name__, "class_names": names, "parts": facts}, arrays
 
 
 def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
@@ -213,7 +211,7 @@ def _to_json(facts: Mapping[str, Any]) -> str:
 
 
 def _arrays_in(data: bytes) -> dict[str, Array]:
-    arrays = {}
+    arrays: dict[str, Array] = {}
     for name, tensor in deserialize(data):  # type: ignore[no-untyped-call]  # checks names, types and sizes
         if tensor["dtype"] != "F64":
             raise BadFile(f"the array {shown(name)} must be of type F64; it is {tensor['dtype']}")
@@ -221,21 +219,125 @@ def _arrays_in(data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _facts_and_bytes(path: Path) -> tuple[str, bytes]:
-    """Return the facts as text and all bytes of a file. Of a file that is not ours, read no more than the header."""
-    with open_regular(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        beginning = stream.read(8)
-        length = int.from_bytes(beginning, "little")
-        if len(beginning) < 8 or length > min(size - 8, LONGEST_HEADER):
-            raise BadFile(f"does not begin as a safetensors file does; {DAMAGED}")
-        header = json.loads(stream.read(length).decode())
-        try:
-            text = header["__metadata__"][METADATA]
-        except (KeyError, TypeError):
-            text = None
-        if type(text) is not str:
-            raise BadFile("is a safetensors file, but not a calibrator of glayers; load it with the tool that wrote it")
-        check_size(size)
-        stream.seek(0)
-        return text, stream.read(size)
+def _facts_in(stream: BinaryIO) -> dict[str, Any]:
+    """Return the facts in the header of a file. Of a file that is not ours, such as a network, read no more."""
+    size = os.fstat(stream.fileno()).st_size
+    length = int.from_bytes(stream.read(8), "little")
+    if length > min(size - 8, _LONGEST_HEADER):
+        raise BadFile(f"does not begin as a safetensors file does; {DAMAGED}")
+    header = json.loads(stream.read(length).decode())
+    try:
+        facts = json.loads(header["__metadata__"][METADATA])
+    except (KeyError, TypeError):
+        facts = None
+    if type(facts) is not dict:
+        raise BadFile("is a safetensors file, but not a calibrator of glayers; load it with the tool that wrote it")
+    check_size(size)
+    return facts
+
+
+def _steps_in_files() -> dict[str, type[Step]]:
+    """Return the steps of glayers; a fitted map is one chain, with others only in branches."""
+    found = {}
+    for kind in Step.__subclasses__():
+        own = kind.__module__.startswith("glayers.maps.")
+        if own and not isabstract(kind) and kind not in (Chain, EachColumn):
+            found[kind.__name__] = kind
+    return found
+
+
+STEPS: dict[str, type[Step]] = _steps_in_files()
+
+
+def structure_of(chain: Chain) -> list[Any]:
+    """Return the names of the steps in order; a step with branches is {name: list of structures}.
+
+    >>> from glayers.maps import Reference, Scale
+    >>> structure_of(Chain((Reference(), Scale(np.ones(())))))
+    ['Reference', 'Scale']
+    """
+    structure: list[Any] = []
+    for step in chain.steps:
+        name = type(step).__name__
+        if STEPS.get(name) is not type(step):
+            raise GlayersError(f"{name} cannot be saved: a file holds steps of glayers, and never code")
+        if _has_branches(type(step)):
+            structure.append({name: [structure_of(branch) for branch in step.chains()]})
+        else:
+            structure.append(name)
+    return structure
+
+
+def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> Chain:
+    """Return the chain of this structure with these parameters, or raise an error that says what does not fit.
+
+    >>> chain_of(["Scale"], {"0.factor": np.array(0.5)}, n_logits=3)(np.array([[2.0, 0.0, 4.0]])).tolist()
+    [[1.0, 0.0, 2.0]]
+    """
+    chain = _chain(structure, arrays, n_logits, "")
+    extra = sorted(arrays.keys() - chain.parameters().keys())
+    if extra:
+        raise BadFile(f"no step has an array {extra[0]!r}")
+    factors = np.array([0.0, 1.0, -1.0, 1e4, -1e4])
+    rows = np.linspace(-1.0, 1.0, n_logits) * factors[:, None]
+    try:
+        with np.errstate(all="ignore"):
+            tried = with_reference_class(chain(rows))
+    except (IndexError, ValueError) as error:
+        raise BadFile(f"the arrays of the map do not fit together: {error}") from error
+    if tried.shape != (len(rows), max(2, n_logits)):
+        raise BadFile(f"the map turns {n_logits} logits into an array of shape {tried.shape[1:]}")
+    if not np.isfinite(tried).all():
+        raise BadFile("the map turns finite logits into numbers that are not finite")
+    return chain
+
+
+def _chain(structure: object, arrays: Mapping[str, Array], n_logits: int, prefix: str) -> Chain:
+    """Return the chain whose arrays have this prefix. Only in a branch may arrays have a members axis."""
+    if type(structure) is not list:
+        raise BadFile(f"a structure must be a list of steps; got {shown(structure)}")
+    steps = []
+    for place, entry in enumerate(structure):
+        kind, inner = _step_and_branches(entry)
+        own: dict[str, Any] = {}
+        for name, layout in arrays_of(kind).items():
+            full = f"{prefix}{place}.{name}"
+            if full not in arrays:
+                raise BadFile(f"the array {full!r} is missing")
+            own[name] = arrays[full]
+            _check_array(full, own[name], layout, n_logits, may_have_members=prefix != "")
+        if _has_branches(kind):
+            branches = []
+            for number, each in enumerate(inner):
+                branches.append(_chain(each, arrays, n_logits, f"{prefix}{place}.branches.{number}."))
+            own["branches"] = tuple(branches)
+        steps.append(kind(**own))
+    return Chain(tuple(steps))
+
+
+def _step_and_branches(entry: object) -> tuple[type[Step], list[object]]:
+    """Return the class of a step and the structures of its branches, if it has any."""
+    name, inner = entry, None
+    if type(entry) is dict and len(entry) == 1:
+        name, inner = next(iter(entry.items()))
+    if type(name) is not str or name not in STEPS:
+        raise BadFile(f"unknown step {shown(name)}; known are {', '.join(sorted(STEPS))}")
+    if _has_branches(STEPS[name]) != isinstance(inner, list):
+        raise BadFile(f"{name} has a list of branches where it should have none, or none where it needs one")
+    return STEPS[name], inner or []
+
+
+def _has_branches(kind: type[Step]) -> bool:
+    return any(field.name == "branches" for field in fields(kind))
+
+
+def _check_array(name: str, array: Array, layout: Numbers, n_logits: int, may_have_members: bool) -> None:
+    """Refuse an array with other axes than its layout, too many members, or numbers outside their range."""
+    members = array.shape[: max(0, array.ndim - layout.n_axes)]
+    fits = len(members) + layout.n_axes == array.ndim and len(members) <= int(may_have_members)
+    if not fits or array.size == 0 or math.prod(members) * n_logits > _MOST_ENTRIES:
+        raise BadFile(f"{name} has shape {array.shape}, not ({layout.axes}), or too many members")
+    if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
+        raise BadFile(f"{name} must hold finite numbers from {layout.low:g} to {layout.high:g}")
+    if layout.learned == "all but one" and not np.allclose(array.sum(axis=-1), 1.0, rtol=0.0, atol=1e-6):
+        raise BadFile(f"{name} must hold shares that sum to 1")

@@ -5,21 +5,21 @@ The steps in `maps/` define what is computed, and tests compare. A kernel stands
 where a class is impossible or a probability is close to underflow.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities, bends
-from glayers.maps.mixtures import Blend, Stack, UniformShare
+from glayers.maps.corrections import DEPTH, LOWEST, Corrected, Shared, TopProbabilities, bends
+from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
+from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
-_SMALL = 1e-290  # the logarithm of a smaller probability loses digits
 
 
 class _lazy:  # noqa: N801  # a decorator
@@ -56,7 +56,7 @@ class StepRows:
     def log_p(self) -> Floats:
         """Log-probabilities."""
         if "p" in self.__dict__:
-            if np.minimum.reduce(self.p, axis=None) < _SMALL:
+            if np.minimum.reduce(self.p, axis=None) < math.exp(_FAR_BELOW):  # its logarithm may lose digits
                 raise FloatingPointError
             return np.log(self.p)
         powers = np.exp(self.scores)
@@ -95,11 +95,6 @@ class StepRows:
     def clipped(self) -> Floats:
         """Log-probabilities, at least -15."""
         return np.maximum(self.log_p, LOWEST)
-
-    @_lazy
-    def centred(self) -> Floats:
-        """The same, less the mean of their row."""
-        return self.clipped - np.add.reduce(self.clipped, axis=-1, keepdims=True) / self.clipped.shape[-1]
 
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
@@ -175,17 +170,14 @@ def _kernel(step: Step) -> Kernel:
     make = _KERNELS.get(type(step))
     if make is None or (_has_members(step) and not isinstance(step, Dense)):
         return lambda rows: StepRows(logits=step(rows.logits))
-    return make(step, *(_compiled(branch.steps) for branch in step.chains().values()))
+    return make(step, *(_compiled(branch.steps) for branch in step.chains()))
 
 
 def _has_members(step: Step) -> bool:
-    layouts = arrays_of(type(step)).items()
-    return any(np.ndim(getattr(step, name)) > len(layout.axes.split()) for name, layout in layouts)
+    return any(np.ndim(getattr(step, name)) > layout.n_axes for name, layout in arrays_of(type(step)).items())
 
 
 def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
-    if np.all(scale.factor == 1.0):
-        return _log_softmax(step)
     if np.any(scale.factor <= 0.0):  # the highest score would not stay the highest
         return lambda rows: StepRows(logits=step(scale(rows.logits)))
     factor = scale.factor[..., None, None]
@@ -221,43 +213,25 @@ def _product(x: Floats, weight: Floats) -> Floats:
     return x @ weight
 
 
-def _centred_dense(centre: Centre, dense: Dense) -> Kernel:
-    mean = dense.weight.mean(axis=-2, keepdims=True)
-    return _dense(Dense(dense.weight - centre.share[..., None, None] * mean, dense.bias))
-
-
-def _mixed(shares: Sequence[Array], parts: Sequence[Floats]) -> StepRows:
-    result = shares[0] * parts[0]
-    for share, part in zip(shares[1:], parts[1:], strict=True):
-        result += share * part
-    return StepRows(p=result)
-
-
-def _shares(*shares: Any) -> list[Array]:
-    """Return shares as arrays (1, 1), the quickest factors of rows, without what rounding adds beyond 0 and 1."""
-    return [np.clip(share, 0.0, 1.0).reshape(1, 1) for share in shares]
-
-
-def _blend(step: Blend, branch: Kernel) -> Kernel:
-    shares = _shares(step.share, 1.0 - step.share)
+def _stack(step: Stack, *branches: Kernel) -> Kernel:
+    shares = step.shares.reshape(-1, 1, 1)  # arrays (1, 1) are the quickest factors of rows
 
     def run(rows: StepRows) -> StepRows:
-        members = branch(rows).p
-        if members.ndim > rows.p.ndim:
-            members = np.add.reduce(members, axis=0) / len(members)
-        return _mixed(shares, (members, rows.p))
+        result: Any = None
+        for share, branch in zip(shares, branches, strict=True):
+            p = branch(rows).p
+            if p.ndim > 2:
+                p = np.add.reduce(p, axis=0) / len(p)
+            result = share * p if result is None else np.add(result, share * p, out=result)
+        return StepRows(p=result)
 
     return run
 
 
-def _stack(step: Stack, *branches: Kernel) -> Kernel:
-    shares = _shares(*step.shares)
-    return lambda rows: _mixed(shares, [branch(rows).p for branch in branches])
-
-
 def _uniform_share(step: UniformShare) -> Kernel:
-    uniform, rest = _shares(step.share, 1.0 - step.share)
-    return lambda rows: StepRows(p=rest * rows.p + uniform / rows.p.shape[-1])
+    share = step.share.reshape(1, 1)
+    rest = 1.0 - share
+    return lambda rows: StepRows(p=rest * rows.p + share / rows.p.shape[-1])
 
 
 def _floor(step: Floor, branch: Kernel) -> Kernel:
@@ -295,20 +269,6 @@ def _corrected(_: Corrected, *branches: Kernel) -> Kernel:
             total += branch(rows).logits
         total -= np.maximum.reduce(total, axis=-1, keepdims=True)
         return StepRows(scores=total)
-
-    return run
-
-
-def _centred(_: Centred) -> Kernel:
-    return lambda rows: StepRows(logits=rows.centred)
-
-
-def _hinges(step: HingeLayer) -> Kernel:
-    knots = step.knots[:, None, :]
-
-    def run(rows: StepRows) -> StepRows:
-        bent = np.maximum(rows.logits - knots, 0.0)
-        return StepRows(logits=np.add.reduce(_product(bent, step.weight), axis=0))
 
     return run
 
@@ -368,12 +328,9 @@ def _context(rows: StepRows) -> Floats:
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
-    Blend: _blend,
-    Centred: _centred,
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
-    HingeLayer: _hinges,
     KeepOrder: _keep_order,
     LogSoftmax: _log_softmax,
     Shared: _shared,
@@ -382,7 +339,6 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
 }
 # Of steps that come one after the other.
 _PAIRS: dict[tuple[type[Any], type[Step]], Callable[[Any, Any], Kernel]] = {
-    (Centre, Dense): _centred_dense,
     (Scale, LogSoftmax): _tempered,
     (TopProbabilities, Dense): _confusion,
 }

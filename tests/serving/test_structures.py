@@ -1,17 +1,16 @@
 """A chain's structure and arrays: they give the chain back, and whatever does not fit is refused."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
 from glayers.errors import BadFile, GlayersError
-from glayers.maps import Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
-from glayers.maps.layouts import STEPS, chain_of, n_learned, structure_of
-from glayers.maps.mixtures import Stack
-from glayers.maps.order import KeepOrder
-from glayers.maps.steps import EachColumn, arrays_of, branch_field
+from glayers.maps import Chain, Dense, KeepOrder, LogSoftmax, Reference, Relu, Scale, Stack, Step, n_learned
+from glayers.maps.steps import EachColumn, arrays_of
+from glayers.serving.artifact import STEPS, chain_of, structure_of
 
 WIDTH = 4
 SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}
@@ -24,8 +23,9 @@ every_step = pytest.mark.parametrize("name", STEPS)
 def step_of(name: str) -> Step:
     """A step with random numbers of the shapes and ranges its fields declare."""
     rng = np.random.default_rng(0)
-    parts: dict[str, Any] = {"branch": INNER, "branches": (INNER, INNER)}
-    parts = {key: held for key, held in parts.items() if key == branch_field(STEPS[name])}
+    parts: dict[str, Any] = {}
+    if "branches" in {field.name for field in fields(STEPS[name])}:
+        parts["branches"] = (INNER,) if name in ("Floor", "KeepOrder") else (INNER, INNER)
     for key, numbers in arrays_of(STEPS[name]).items():
         shape = [int(axis) if axis.isdigit() else SIZES[axis] for axis in numbers.axes.split()]
         low, high = max(numbers.low, -1.0), min(numbers.high, max(numbers.low, 0.0) + 1.0)
@@ -60,7 +60,7 @@ def test_learned_numbers_exclude_constants_and_count_one_member() -> None:
     rng = np.random.default_rng(0)
     layers = Chain((step_of("Centre"), Dense(rng.normal(size=(3, WIDTH, 7)), rng.normal(size=(3, 7)))))
     # 35 weights and biases, whatever the members; the branch's share; no share of the mean, which is there or not.
-    blend = Blend(np.asarray(0.5), layers)
+    blend = Stack.of_two(0.5, layers)
     assert n_learned(Chain((blend,))) == 36
     # One share of the stack beside them, since the other follows; 7 x 5 shared weights; no slope.
     mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale(np.ones(())),)))), step_of("Shared")))
@@ -111,9 +111,8 @@ def test_numbers_outside_their_range_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("share", [-0.001, 1.001])
 def test_a_share_lies_between_0_and_1(share: float) -> None:
-    arrays = {"0.share": np.array(share), "0.branch.0.factor": np.array(1.0)}
-    with pytest.raises(BadFile, match=r"0\.share must hold finite numbers from -1e-09 to 1"):
-        chain_of([{"Blend": ["Scale"]}], arrays, WIDTH)
+    with pytest.raises(BadFile, match=r"0\.share must hold finite numbers from 0 to 1"):
+        chain_of(["UniformShare"], {"0.share": np.array(share)}, WIDTH)
 
 
 def test_sizes_that_do_not_meet_are_refused() -> None:
@@ -143,12 +142,12 @@ def test_one_logit_may_become_two_by_the_reference_class_or_stay_alone() -> None
 def averaged(n_members: int, n_logits: int = WIDTH) -> Chain:
     rng = np.random.default_rng(0)
     dense = Dense(rng.normal(size=(n_members, n_logits, n_logits)), rng.normal(size=(n_members, n_logits)))
-    return Chain((Reference(), Scale(np.array(0.5)), Blend(np.array(0.3), Chain((dense, Relu())))))
+    return Chain((Reference(), Scale(np.array(0.5)), Stack.of_two(0.3, Chain((dense, Relu())))))
 
 
 def test_a_branch_of_many_members_comes_back() -> None:
     chain = averaged(3)
-    assert structure_of(chain) == ["Reference", "Scale", {"Blend": ["Dense", "Relu"]}]
+    assert structure_of(chain) == ["Reference", "Scale", {"Stack": [[], ["Dense", "Relu"]]}]
     z = np.random.default_rng(1).normal(size=(9, WIDTH))
     assert chain_of(structure_of(chain), chain.parameters(), WIDTH)(z).tobytes() == chain(z).tobytes()
 
@@ -157,7 +156,7 @@ def test_members_must_be_equally_many_and_only_in_a_branch() -> None:
     chain = averaged(3)
     for wrong, complaint in ((np.zeros((2, WIDTH)), "do not fit"), (np.zeros((1, 3, WIDTH)), r"bias has shape")):
         with pytest.raises(BadFile, match=complaint):
-            chain_of(structure_of(chain), chain.parameters() | {"2.branch.0.bias": wrong}, WIDTH)
+            chain_of(structure_of(chain), chain.parameters() | {"2.branches.1.0.bias": wrong}, WIDTH)
     with pytest.raises(BadFile, match=r"1\.factor has shape \(3,\)"):
         chain_of(structure_of(chain), chain.parameters() | {"1.factor": np.ones(3)}, WIDTH)
 
@@ -165,7 +164,7 @@ def test_members_must_be_equally_many_and_only_in_a_branch() -> None:
 def test_a_small_file_cannot_ask_for_gigabytes() -> None:
     # 100,000 members on 1,000 logits each would take 0.8 GB a row, and the file under 1 MB.
     with pytest.raises(BadFile, match="members"):
-        chain_of([{"Blend": ["Centre"]}], {"0.share": np.ones(()), "0.branch.0.share": np.zeros(100_000)}, 1_000)
+        chain_of([{"Stack": [["Centre"]]}], {"0.shares": np.ones(1), "0.branches.0.0.share": np.zeros(100_000)}, 1_000)
 
 
 @pytest.mark.parametrize(
@@ -174,17 +173,17 @@ def test_a_small_file_cannot_ask_for_gigabytes() -> None:
         (None, "must be a list of steps; got None"),
         ("Scale", "must be a list of steps; got 'Scale'"),
         ({"Scale": []}, "must be a list of steps"),
-        ([7], "unknown step 7; known are Blend"),
+        ([7], "unknown step 7; known are Centre"),
         ([["Scale"]], "unknown step"),
         ([{}], "unknown step"),
         (["__import__"], "unknown step '__import__'"),
         (["Step"], "unknown step 'Step'"),
-        ([{"Scale": []}], "Scale must come without a list of its branches' steps"),
-        (["Blend"], "Blend must come with a list of its branches' steps"),
-        ([{"Blend": None}], "Blend must come with a list"),
-        ([{"Blend": 3}], "Blend must come with a list"),
-        ([{"Blend": ["Scale"]}], r"'0\.branch\.0\.factor' is missing"),
-        ([{"Stack": ["Scale"]}], "must be a list of steps; got 'Scale'"),
+        ([{"Scale": []}], "Scale has a list of branches where it should have none"),
+        (["Stack"], "Stack has .* none where it needs one"),
+        ([{"Stack": None}], "Stack has .* none where it needs one"),
+        ([{"Stack": 3}], "Stack has .* none where it needs one"),
+        ([{"Corrected": [["Scale"]]}], r"'0\.branches\.0\.0\.factor' is missing"),
+        ([{"Corrected": ["Scale"]}], "must be a list of steps; got 'Scale'"),
         ([{"Stack": []}], r"0\.shares.* is missing"),
     ],
     ids=str,
@@ -193,6 +192,13 @@ def test_an_invalid_structure_is_refused(structure: Any, complaint: str) -> None
     arrays = {"0.share": np.ones(()), "0.factor": np.ones(())}
     with pytest.raises(BadFile, match=complaint):
         chain_of(structure, arrays, WIDTH)
+
+
+@pytest.mark.parametrize("n_branches", [0, 2])
+def test_a_floor_has_one_branch(n_branches: int) -> None:
+    arrays = {"0.depth": np.ones(()), "0.reach": np.ones(())}
+    with pytest.raises(BadFile, match="do not fit together"):
+        chain_of([{"Floor": [[]] * n_branches}], arrays, WIDTH)
 
 
 def test_a_map_that_overflows_is_refused() -> None:
@@ -216,16 +222,15 @@ def test_shares_must_sum_to_one() -> None:
 def test_several_branches_come_back_and_need_a_share_each() -> None:
     chain = Chain((KeepOrder.of(Chain((Stack(np.array([0.25, 0.75]), (averaged(3), INNER)),))),))
     structure = structure_of(chain)
-    assert structure == [{"KeepOrder": [{"Stack": [structure_of(averaged(3)), ["Dense", "Relu"]]}]}]
+    assert structure == [{"KeepOrder": [[{"Stack": [structure_of(averaged(3)), ["Dense", "Relu"]]}]]}]
     z = np.random.default_rng(1).normal(size=(9, WIDTH))
     assert chain_of(structure, chain.parameters(), WIDTH)(z).tobytes() == chain(z).tobytes()
     with pytest.raises(BadFile, match="do not fit together"):
-        chain_of(structure, chain.parameters() | {"0.branch.0.shares": np.ones(1)}, WIDTH)
+        chain_of(structure, chain.parameters() | {"0.branches.0.0.shares": np.ones(1)}, WIDTH)
 
 
 @pytest.mark.parametrize("holder", ["KeepOrder", "Stack"])
 def test_a_branch_may_return_a_single_logit_or_add_the_reference_class(holder: str) -> None:
     for inner in ([], ["Reference"]):
-        held: Any = inner if holder == "KeepOrder" else [inner]
         arrays = {"0.slope": np.array(0.1)} if holder == "KeepOrder" else {"0.shares": np.ones(1)}
-        assert chain_of([{holder: held}], arrays, 1)(np.ones((3, 1))).shape == (3, 2)
+        assert chain_of([{holder: [inner]}], arrays, 1)(np.ones((3, 1))).shape == (3, 2)
