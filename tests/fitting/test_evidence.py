@@ -145,9 +145,7 @@ def test_the_map_gives_what_the_fit_has_seen(parts: Any, classes: int) -> None:
 
 def seen_by(given: Predictions, found: FittedParts) -> Design:
     """The rows as parts, in their own order, as the fit has standardised them."""
-    posterior = found.posterior
-    raised, _ = posterior.floor.split(posterior.prefix(given.logits))
-    return design_of(posterior.basis, raised, given.labels)
+    return found.posterior.design(given.logits)
 
 
 def test_scales_and_a_matrix_of_plain_log_probabilities_map_as_they_fit() -> None:
@@ -560,16 +558,16 @@ def test_precisions_of_pairs_stay_closer_to_the_usual_ones_than_their_evidence()
     truth = z @ (np.eye(12) + 0.25 * rng.normal(size=(12, 12)))
     labels = (truth + rng.gumbel(size=z.shape)).argmax(axis=1)
     design = design_for(Predictions(z, labels), ("matrix",))
-    found, point = find_precisions(design)
+    (found,), point = find_precisions(design, np.array([USUAL["matrix"]]), np.zeros(144), 10)
     relevance = competing(design.base, design.weights).ravel()
     own = 144 / float((point**2 / relevance).sum())
-    assert own < found["matrix"] < USUAL["matrix"] / 2
+    assert own < found < USUAL["matrix"] / 2
 
 
 def drawn_errors(posterior: Posterior, design: Design, draws: int = 2_500) -> Numbers:
     """The standard deviation of linearised log-odds over draws of the coefficients."""
     rng = np.random.default_rng(5)
-    block, diagonal = posterior.curvature.block, posterior.curvature.diagonal
+    block, diagonal = posterior.wide.block, posterior.wide.diagonal
     shared = rng.normal(size=(draws, len(block)))
     if len(block):
         shared = shared @ np.linalg.cholesky(block).T
@@ -613,7 +611,7 @@ def test_errors_of_log_odds_are_those_of_the_slopes_of_the_map() -> None:
 
     width = 1e-5
     slopes = [(log_odds(point + unit) - log_odds(point - unit)) / (2 * width) for unit in width * np.eye(len(point))]
-    curvature = found.posterior.curvature
+    curvature = found.posterior.wide
     covariance = np.diag(curvature.variances())
     covariance[:35, :35] = curvature.block
     expected = np.sqrt(np.einsum("inc,ij,jnc->nc", slopes, covariance, slopes, optimize=True))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks
+from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks, map_row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import row_weights
@@ -72,7 +72,8 @@ _MANY_ROWS = 2_500  # from here on one fold changes a fit so little that one New
 # The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 %
 # with 100 rows where a matrix is true, because the prior shrinks it.
 _WIDER = 0.3
-_MOST_ROUNDS = 10  # of the search for precisions
+_MOST_ROUNDS = 10  # of the search for precisions with some of the rows
+_ROUNDS_OF_ALL = 2  # with all rows, from there
 _SETTLED = 0.1  # relative change of every precision that ends the search
 _MOST_RATIO = 0.75  # of one step of the search to the one before
 _TOLERANCE = 1e-3  # nats over all rows that the last Newton step may promise
@@ -204,18 +205,20 @@ def of_each(design: Design, precisions: Mapping[str, float]) -> Floats:
     return np.array([precisions[name] for name in design.names])[design.owners] / design.relevance
 
 
-def find_precisions(design: Design) -> tuple[dict[str, float], Floats]:
-    """Return precisions by MacKay's fixed point, one Newton step on the log loss per round, and the coefficients."""
+def find_precisions(design: Design, precisions: Floats, point: Floats, most_rounds: int) -> tuple[Floats, Floats]:
+    """Return the precision of each part by MacKay's fixed point, and the coefficients.
+
+    Each round takes one Newton step on the log loss.
+    """
     owners = design.owners
     relevance = design.relevance
     usual = np.array([USUAL[name] for name in design.names])
-    precisions = usual
     step = np.zeros(len(usual))
     counts = np.bincount(owners)
     worth = np.where(np.isin(design.names, PAIRS), np.maximum(counts * _WORTH_OF_PAIRS, 1.0), 1.0)
     loss = smooth_loss("log")
-    state = PenalisedLoss(design, loss, precisions[owners]).at(np.zeros(len(owners)))
-    for _ in range(_MOST_ROUNDS):
+    state = PenalisedLoss(design, loss, precisions[owners]).at(point)
+    for _ in range(most_rounds):
         of_coefficients = precisions[owners] / relevance
         curvature = curvature_of(design, state.probabilities, of_coefficients)
         problem = PenalisedLoss(design, loss, of_coefficients)
@@ -230,7 +233,7 @@ def find_precisions(design: Design) -> tuple[dict[str, float], Floats]:
         precisions = precisions * np.exp(change)
         if np.abs(change).max() < _SETTLED:
             break
-    return dict(zip(design.names, precisions.tolist(), strict=True)), state.point
+    return precisions, state.point
 
 
 def held_out_scores(
@@ -308,7 +311,11 @@ def fit_parts(
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     if precisions is None:
-        precisions, point = find_precisions(design.take(sample))
+        found = np.array([USUAL[name] for name in design.names])
+        found, point = find_precisions(design.take(sample), found, point, _MOST_ROUNDS)
+        if np.count_nonzero(design.weights) > len(design.labels[sample]):  # more rows determine more coefficients
+            found, point = find_precisions(design, found, point, _ROUNDS_OF_ALL)
+        precisions = dict(zip(design.names, found.tolist(), strict=True))
         enough = 0.03
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(point)
@@ -348,11 +355,10 @@ def _prepared(
     logits = working_logits(given.logits)
     log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
     floor = fit_floor(log_p, 1.0, given.weights)
-    raised, masks = floor.split(log_p)
-    if masks.any():
-        raised = log_softmax(raised)
-    else:
-        masks = None
+    raised, masks = log_p, None
+    if any(map_row_blocks(lambda rows: floor.split(log_p[rows])[1].any(), *log_p.shape)):
+        raised, masks = floor.split(log_p)
+        raised = np.asarray(log_softmax(raised))
     weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
     sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
     if basis is None:

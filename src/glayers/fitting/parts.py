@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, effective_rows, row_blocks
+from glayers.arrays import Array, Floats, Ints, effective_rows, map_row_blocks, row_blocks
 from glayers.maps import Chain, Dense, Diagonal
 from glayers.maps.corrections import (
     DEPTH,
@@ -181,6 +181,15 @@ class SharedPart:
             places = self.places[rows]
         return SharedPart(self.linear[rows], self.bends[:, rows], self.context[rows], places)
 
+    @staticmethod
+    def joined(blocks: Sequence["SharedPart"]) -> "SharedPart":
+        """Return the rows of all blocks."""
+        places = None
+        if blocks[0].places is not None:
+            places = np.concatenate([block.places for block in blocks])
+        linear, context = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("linear", "context"))
+        return SharedPart(linear, np.concatenate([block.bends for block in blocks], axis=1), context, places)
+
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
         sizes = self.context @ coefficients.T
@@ -252,6 +261,11 @@ class ScalePart:
         """Return some of the rows."""
         return ScalePart(self.values[rows])
 
+    @staticmethod
+    def joined(blocks: Sequence["ScalePart"]) -> "ScalePart":
+        """Return the rows of all blocks."""
+        return ScalePart(np.concatenate([block.values for block in blocks]))
+
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
         result += self.values * coefficients
@@ -284,6 +298,11 @@ class LinearPart:
     def take(self, rows: Any) -> "LinearPart":
         """Return some of the rows."""
         return replace(self, features=self.features[rows])
+
+    @staticmethod
+    def joined(blocks: Sequence["LinearPart"]) -> "LinearPart":
+        """Return the rows of all blocks."""
+        return replace(blocks[0], features=np.concatenate([block.features for block in blocks]))
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
@@ -388,13 +407,26 @@ def design_of(
 ) -> Design:
     """Prepare rows once for any number of fits; `lowered` is added to the scores, -inf for impossible classes."""
     dtype = np.float64 if log_p.size <= DOUBLE_ENTRIES else np.float32
+    by_block = map_row_blocks(lambda rows: _parts_of(basis, log_p[rows], dtype), *log_p.shape)
+    parts = tuple(type(blocks[0]).joined(blocks) for blocks in zip(*by_block, strict=True))
+    if weights is None:
+        weights = np.ones(len(log_p))
+    base = log_p
+    if lowered is not None:
+        base = log_p + lowered
+    counted = weights / weights.sum() * effective_rows(weights)
+    return Design(basis, base.astype(dtype, copy=False), labels, counted, parts)
+
+
+def _parts_of(basis: Basis, log_p: Floats, dtype: type) -> list[Any]:
+    """Return the parts of some rows."""
+    n_rows, n_classes = log_p.shape
     parts: list[Part] = []
     if "shared" in basis.names:
         parts.append(_shared_part(basis, log_p, dtype))
     if "scale" in basis.names:
         centre, spread = basis.own
         parts.append(ScalePart(((basis.values(log_p) - centre) / spread).astype(dtype)))
-    n_rows, n_classes = log_p.shape
     if "shift" in basis.names:
         constant = np.ones((n_rows, 1), dtype)
         shape = 1, n_classes
@@ -403,13 +435,7 @@ def design_of(
         features = (basis.features(log_p) / basis.spread).astype(dtype)
         owners = np.repeat(basis.owners[:, None], n_classes, axis=1)
         parts.append(LinearPart(features, basis.means.astype(dtype), basis.pairs, owners))
-    if weights is None:
-        weights = np.ones(len(log_p))
-    base = log_p
-    if lowered is not None:
-        base = log_p + lowered
-    counted = weights / weights.sum() * effective_rows(weights)
-    return Design(basis, base.astype(dtype), labels, counted, tuple(parts))
+    return parts
 
 
 def _shared_part(basis: Basis, log_p: Floats, dtype: type) -> SharedPart:
