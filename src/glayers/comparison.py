@@ -83,10 +83,18 @@ class Comparison:
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
         """Whether the model is calibrated on the test rows, before and after the recommended method."""
-        return {
-            name: calibration_test(self.rows(name), random_state=self.random_state, progress=False)
-            for name in dict.fromkeys([UNCALIBRATED, self.recommended])
-        }
+        return {name: self.calibration_test(name) for name in dict.fromkeys([UNCALIBRATED, self.recommended])}
+
+    def calibration_test(self, method: str, n_resamples: int | None = None) -> OmnibusTest:
+        """Test a method on the test rows, also against what its calibration rows allow."""
+        return calibration_test(
+            self.rows(method),
+            calibrator=self.calibrators.get(method),
+            before=self.test,
+            n_resamples=n_resamples,
+            random_state=self.random_state,
+            progress=False,
+        )
 
     @cached_property
     def best(self) -> dict[str, list[str]]:

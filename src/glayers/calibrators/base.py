@@ -37,6 +37,7 @@ from glayers.fitting.posterior import Posterior
 from glayers.maps import Chain, Diagonal, Reference, simplified
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
+from glayers.serving.artifact import POSTERIOR
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of
 
 
@@ -245,35 +246,52 @@ class Calibrator(Estimator, Predictor, ABC):
         from scipy.special import expit, ndtri  # on first use: importing it takes longer than glayers
 
         number_between(level, "level", 0, 1)
-        values, posterior = self._values_and_posterior(logits)
-        p = self.predict_proba(logits)
-        reach = ndtri((1 + level) / 2) * posterior.log_odds_errors(values)
+        given, calibrated = self._logits_and_calibrated(logits)
+        p = np.asarray(softmax(calibrated))
+        reach = ndtri((1 + level) / 2) * self.posterior_.log_odds_errors(given)
         with np.errstate(divide="ignore"):
             log_odds = np.log(p) - np.log1p(-p)
         return expit(log_odds - reach), expit(log_odds + reach)
 
-    def plausible(self, logits: Any, n_draws: int, random_state: int | None = 0) -> Iterator[Floats]:
+    def plausible(self, rows: Any, n_draws: int, random_state: int | None = 0) -> Iterator[Floats]:
         """Yield probabilities (n_rows, n_classes) that may be the true ones, as far as the calibration rows can tell.
 
-        Each is what `predict_proba` gives, moved by a draw of the coefficients from their posterior.
+        Each is what `predict_proba` gives, moved by a draw of the coefficients from their posterior. `rows` are
+        `Predictions`, or what `predict_proba` takes.
         """
-        values, posterior = self._values_and_posterior(logits)
-        with np.errstate(divide="ignore"):  # impossible classes
-            log_p = np.log(self.predict_proba(logits))
-        for change in posterior.changes(values, n_draws, np.random.default_rng(drawn_seed(random_state))):
-            yield np.asarray(softmax(log_p + change))
+        logits, calibrated = self._logits_and_calibrated(rows)
+        for change in self.posterior_.changes(logits, n_draws, np.random.default_rng(drawn_seed(random_state))):
+            yield np.asarray(softmax(calibrated + change))
 
-    def _values_and_posterior(self, logits: Any) -> tuple[Array, Posterior]:
-        """Return the checked rows as logits, and the posterior."""
+    def _logits_and_calibrated(self, rows: Any) -> tuple[Array, Floats]:
+        """Return rows as the fit saw them, and their calibrated logits; refuse methods without a posterior."""
         self._check_fitted()
         if self.posterior_ is None:
             raise GlayersError(
                 f"{type(self).__name__} knows no posterior of its coefficients: use auto, vector, matrix or dirichlet"
             )
-        values = CHECKS[self.inputs](logits)
-        if self.inputs != "logits":
-            values = self.map_.steps[0](values.astype(np.float64))
-        return values, self.posterior_
+        given, _ = self._as_fitted_on(rows, None, None)
+        first = 0 if self.inputs == "logits" else 1
+        return given.logits, apply_map(Chain(self.map_.steps[first:]), given.logits)
+
+    def _posterior_arrays(self) -> dict[str, Floats]:
+        """Return the arrays of the posterior, if there is one, as a file names them."""
+        if self.posterior_ is None:
+            return {}
+        return {POSTERIOR + name: array for name, array in self.posterior_.arrays().items()}
+
+    def _set_posterior(self, arrays: Mapping[str, Floats]) -> None:
+        """Set the posterior of a file, if it has one, and try it on a row."""
+        self.posterior_ = None
+        if arrays:
+            try:
+                self.posterior_ = Posterior.from_arrays({name.removeprefix(POSTERIOR): a for name, a in arrays.items()})
+                errors = self.posterior_.log_odds_errors(np.zeros((1, self.n_features_in_)))
+                next(self.posterior_.changes(np.zeros((1, self.n_features_in_)), 1, np.random.default_rng(0)))
+            except (IndexError, KeyError, TypeError, ValueError) as problem:
+                raise BadFile(f"the posterior of its coefficients does not fit together: {problem}") from problem
+            if errors.shape != (1, len(self.classes_)) or not np.isfinite(errors).all():
+                raise BadFile("the posterior of its coefficients gives no finite error for each class")
 
     @cached_property
     def calibration_rows_(self) -> RowSummary:

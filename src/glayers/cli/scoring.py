@@ -118,15 +118,15 @@ class _Scores:
             for name, applied in versions.items():
                 after = rows if applied is None else applied.apply(rows)
                 card = sums[name].result() if sums else scorecard(after, event=self.event)
-                self._test(name, after, card)
+                self._test(name, after, card, {"calibrator": applied, "before": rows})
         if calibrator is not None:
             self._test_shift(rows, calibrator, labelled)
 
-    def _test(self, name: str, rows: Rows, card: Scorecard) -> None:
+    def _test(self, name: str, rows: Rows, card: Scorecard, fit: dict[str, Any]) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
         n_draws = None if self.level <= 0.95 else math.ceil(round(4 / (1 - self.level), 6)) - 1
         event = None if self.event == top else self.event
-        test = calibration_test(rows, event=event, level=self.level, n_resamples=n_draws, **self.drawn)
+        test = calibration_test(rows, event=event, level=self.level, n_resamples=n_draws, **fit, **self.drawn)
         of_ks = ks_test(rows, event=self.event, level=self.level)
         self.cards[name] = card
         self.tests[name] = test

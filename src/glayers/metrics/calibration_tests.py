@@ -68,7 +68,11 @@ TOLERANCE = 0.02  # an error of 2 points of confidence: most uses of probabiliti
 _DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can be exact
 _FEWER_DRAWS = 199
 _MANY_ENTRIES = 5_000_000  # probabilities from where on there are fewer draws
-Verdict: TypeAlias = Literal["calibrated", "not calibrated", "too few rows", "too few groups"]
+_PLAUSIBLE_DRAWS = 199  # of probabilities that may be true: each takes as long as applying a calibrator
+_CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator needs no more calibration rows
+Verdict: TypeAlias = Literal[
+    "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
+]
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
@@ -153,6 +157,12 @@ class OmnibusTest:
     detectable
         The KS error of the confidence, or of the event, that these rows would have shown with a probability of 80 %,
         if all scores are too high or too low by that much; nan if there are too few groups to tell.
+    allowed
+        The adjusted p-values against a calibrator that is only as good as its calibration rows allow: its coefficients
+        have a sampling error. None if no calibrator was given, or if it does not know this error.
+    rows_needed
+        About how many calibration rows would make this sampling error unimportant: with them, errors would be a tenth
+        above those of a perfect calibrator.
     """
 
     tests: dict[str, CalibrationTest]
@@ -163,11 +173,15 @@ class OmnibusTest:
     n_resamples: int
     level: float
     detectable: float
+    allowed: dict[str, float] | None = None
+    rows_needed: int | None = None
 
     @property
     def verdict(self) -> Verdict:
         """The answer in a few words: "calibrated" only if an error above 2 points would most likely have shown."""
         if self.rejecting:
+            if self.allowed is not None and not any(rejects(p, self.level) for p in self.allowed.values()):
+                return "as calibrated as the rows allow"
             return "not calibrated"
         if math.isnan(self.p_value):
             return "too few groups"
@@ -201,6 +215,7 @@ class OmnibusTest:
         for name, test in self.tests.items():
             tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
         names = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
+        names += ("allowed", "rows_needed")
         return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
 
     @property
@@ -211,6 +226,8 @@ class OmnibusTest:
             rows += f" in {self.groups:,} groups"
         if self.verdict == "calibrated":
             return f"calibrated, as far as {rows} can tell"
+        if self.verdict == "as calibrated as the rows allow":
+            return f"as calibrated as its calibration rows allow; about {self.rows_needed:,} rows would make it nearly perfect"
         if self.undecided:
             return f"{self.verdict} to tell whether the model is calibrated: {rows}"
         below = _BELOW_THE_TOP.get(self.rejecting)
@@ -250,6 +267,8 @@ def calibration_test(
     sample_weight: object = None,
     groups: object = None,
     event: Event | None = None,
+    calibrator: Any = None,
+    before: Any = None,
     n_resamples: int | None = None,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -268,6 +287,11 @@ def calibration_test(
     event
         None tests the confidence (KS and ECE), the second most probable class (KS) and, without groups, all classes
         (mean KS). An event tests KS and ECE of that event alone, as `Confidences` do.
+    calibrator, before
+        The fitted calibrator that made the probabilities, and the rows that it was given: `Predictions`, or what
+        `predict_proba` takes. A calibrator is never perfect, because its calibration rows are a sample. Where the tests
+        find an error, `verdict` then says whether it is larger than so many calibration rows allow. Of `auto`, vector,
+        matrix and Dirichlet scaling, which know the sampling error of their coefficients; without an event.
     n_resamples
         The number of draws; None means 999, or 199 from five million probabilities on.
     level
@@ -309,18 +333,46 @@ def calibration_test(
     least = math.ceil(len(statistics) / (1 - level) - ROUNDING) - 1
     whole_number(n_resamples, f"for {len(statistics)} tests at level {level:g}, n_resamples", least)
     drawn = redraw(rows, list(statistics.values()), n_resamples, rng, progress)
-    tests = {}
-    for name, errors in zip(statistics, drawn.T, strict=True):
-        tests[name] = compare_with_draws(values[name], errors, level)
-    for name, running in sums.items():
-        tests[name] = _allow_for_unseen_failures(running, tests[name])
-    adjusted = _adjusted(tests, drawn)
+    tests, adjusted = _compared(values, drawn, sums, level)
+    allowed = None
+    needed = None
+    weighted = rows.cached(label_law) is not None
+    if getattr(calibrator, "posterior_", None) is not None and event is None and not weighted:
+        count = min(n_resamples, max(least, _PLAUSIBLE_DRAWS))
+        truths = calibrator.plausible(before, count, random_state)
+        drawn = redraw(rows, list(statistics.values()), count, rng, progress, truths)
+        of_fit, allowed = _compared(values, drawn, sums, level)
+        needed = _rows_needed(tests, of_fit, calibrator.diagnostics_.rows)
     n_groups = None
     if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
     about = "confidence" if event is None or event == top else event.name
-    detectable = detectable_error(scored, tests["ks"], len(tests), rows.cached(label_law) is not None)
-    return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable)
+    detectable = detectable_error(scored, tests["ks"], len(tests), weighted)
+    return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable, allowed, needed)
+
+
+def _compared(
+    values: dict[str, float], drawn: Floats, sums: dict[str, RunningSum], level: float
+) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
+    """Compare errors with those of draws; return the tests, and their p-values adjusted for each other."""
+    tests = {}
+    for (name, value), errors in zip(values.items(), drawn.T, strict=True):
+        tests[name] = compare_with_draws(value, errors, level)
+        if name in sums:
+            tests[name] = _allow_for_unseen_failures(sums[name], tests[name])
+    return tests, _adjusted(tests, drawn)
+
+
+def _rows_needed(
+    perfect: dict[str, CalibrationTest], allowed: dict[str, CalibrationTest], calibration_rows: int
+) -> int:
+    """Return how many calibration rows would bring the mean errors close to those of a perfect calibrator.
+
+    The square of an error has a part from the test rows and a part from the calibration rows, which falls as 1 / rows.
+    """
+    ratios = [(allowed[name].expected / test.expected) ** 2 for name, test in perfect.items() if test.expected > 0]
+    factor = (max(ratios, default=1.0) - 1) / (_CLOSE**2 - 1)
+    return int(float(f"{calibration_rows * max(factor, 1.0):.2g}"))
 
 
 def ks_test(

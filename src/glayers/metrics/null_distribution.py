@@ -23,7 +23,7 @@ for Probabilistic Predictions", JMLR 2022. Two corrections make this accurate fo
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -194,8 +194,12 @@ def redraw(
     n_resamples: int,
     rng: np.random.Generator,
     progress: bool | None = False,
+    truths: Iterable[Array] | None = None,
 ) -> Floats:
-    """Return statistics of drawn labels, (resamples, statistics): nan if groups are too few to tell."""
+    """Return statistics of drawn labels, (resamples, statistics): nan if groups are too few to tell.
+
+    Labels are drawn from the probabilities of the rows, or from `truths`: probabilities (n, k) for each resample.
+    """
     if rows.groups is not None and rows.cached(label_law) is not None:
         warnings.warn(
             "weights are a function of the label, and rows are in groups: tests and bands hold the weights fixed, and "
@@ -209,7 +213,7 @@ def redraw(
         return drawn
     done = 0
     with progress_bar(progress, "redrawing labels", n_resamples) as advance:
-        for labels, weights in _labels_and_weights(rows, n_resamples, rng):
+        for labels, weights in _labels_and_weights(rows, n_resamples, rng, truths):
             batch = slice(done, done + len(labels))
             for number, statistic in enumerate(statistics):
                 drawn[batch, number] = statistic(labels, weights)
@@ -218,8 +222,15 @@ def redraw(
     return drawn
 
 
-def _labels_and_weights(rows: Rows, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Ints, Floats]]:
+def _labels_and_weights(
+    rows: Rows, n_resamples: int, rng: np.random.Generator, truths: Iterable[Array] | None
+) -> Iterator[tuple[Ints, Floats]]:
     """Yield drawn labels (b, n), and weights that sum to 1, (b or 1, n)."""
+    if truths is not None:
+        for probabilities in truths:
+            for labels in redrawn_labels(probabilities, 1, rng):
+                yield labels, rows.weights[None]
+        return
     law = rows.cached(label_law)
     if law is None or rows.groups is not None:
         for labels in redrawn_labels(rows.probabilities, n_resamples, rng):

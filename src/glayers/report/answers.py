@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from glayers.calibrators import AutoCalibrator
 from glayers.errors import listed
-from glayers.metrics import METRICS, OmnibusTest, PairedDifferences, calibration_test
+from glayers.metrics import METRICS, OmnibusTest, PairedDifferences
 from glayers.metrics.calibration_tests import TOLERANCE
 from glayers.metrics.events import Scored
 from glayers.predictions import Confidences, Predictions
@@ -92,11 +92,10 @@ def measure(
 ) -> Measurements:
     """Test every method of a comparison, compare them, and check the data."""
     tests = dict(compared.calibration_tests)
-    draws: dict[str, Any] = {"n_resamples": _DRAWS, "random_state": compared.random_state, "progress": False}
     others = [name for name in compared.scorecards if name not in tests]
     with progress_bar(progress, "testing methods", len(others)) as advance:
         for name in others:
-            tests[name] = calibration_test(compared.rows(name), **draws)
+            tests[name] = compared.calibration_test(name, _DRAWS)
             advance()
     metrics = [compared.loss, "ks"]
     if isinstance(compared.test, Predictions):

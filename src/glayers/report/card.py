@@ -58,7 +58,9 @@ def model_card(
     calibrated = calibrator.apply(test)
     facts = calibrator.diagnostics_
     fitted_on = f"{plural(facts.rows, 'row')} of {plural(len(calibrator.classes_), 'class')}"
-    tested = calibration_test(calibrated, level=level, random_state=random_state, progress=False)
+    tested = calibration_test(
+        calibrated, calibrator=calibrator, before=test, level=level, random_state=random_state, progress=False
+    )
     said = verdict(tested, scorecard(calibrated), class_gaps(check_any(calibrated)))
     power = ""
     if tested.detectable > 0:  # not a number if there are too few groups

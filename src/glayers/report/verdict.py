@@ -47,6 +47,8 @@ class Finding(NamedTuple):
 
 def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = None) -> Verdict:
     """Say what the tests of a model and, where they are known, the gaps of its predicted classes mean together."""
+    if test.verdict == "as calibrated as the rows allow":
+        return Verdict("As far as the rows allow", test.finding, "fair")
     word = direction(test, card)
     if word.endswith("confident"):
         word += f" by {100 * abs(card['confidence'] - card['accuracy']):.1f} points"
@@ -72,7 +74,7 @@ def direction(test: OmnibusTest, card: Scorecard) -> str:
 
     The mean gap is where the sum behind the KS error ends, so it is significant if it exceeds the bound of that test.
     """
-    if not {"ks", "ece"} & set(test.rejecting):
+    if test.verdict != "not calibrated" or not {"ks", "ece"} & set(test.rejecting):
         return ""
     gap = card["confidence"] - card["accuracy"]
     if not abs(gap) > test.tests["ks"].bound:

@@ -28,6 +28,7 @@ from glayers.maps.steps import Chain, EachColumn, Numbers, Step, arrays_of
 from glayers.serving.predictor import CHECKS, Diagnostics
 
 FORMAT = 1
+POSTERIOR = "posterior."  # how the names of the arrays of a posterior begin
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
 _LONGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
 _MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
@@ -70,7 +71,7 @@ def _contents(fitted: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the facts and the arrays of a calibrator, those of its parts under their names."""
     parts = fitted._fitted_parts()
     if not parts:
-        parameters = fitted.map_.parameters()
+        parameters = fitted.map_.parameters() | fitted._posterior_arrays()
         return _facts_of(fitted), {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
     facts = {}
     arrays: dict[str, Array] = {}
@@ -175,7 +176,9 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
     new.classes_ = np.arange(n_classes)
     new.class_names_ = check_class_names(facts["class_names"], n_classes)
     new.versions_ = facts["versions"]
-    new.map_ = chain_of(facts["structure"], arrays, n_logits)
+    of_map = {name: array for name, array in arrays.items() if not name.startswith(POSTERIOR)}
+    new.map_ = chain_of(facts["structure"], of_map, n_logits)
+    new._set_posterior({name: array for name, array in arrays.items() if name not in of_map})
     kept = {"adaptation_": None} | facts["kept"]  # only a calibrator that was adapted has one
     for name in kind._kept:
         setattr(new, name, kept[name])
