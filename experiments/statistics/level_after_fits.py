@@ -62,8 +62,9 @@ def measure(truth: str, method: str, n_rows: int) -> list[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fitted = calibrator.fit_predictions(calibration)
-        settings = {"n_resamples": 199, "random_state": draw, "progress": False}
-        found = calibration_test(fitted.apply(test), calibrator=fitted, before=test, **settings)
+        found = calibration_test(
+            fitted.apply(test), calibrator=fitted, before=test, n_resamples=199, random_state=draw, progress=False
+        )
         not_perfect += found.rejected
         worse += found.verdict == "not calibrated"
     return [f"{100 * count / DRAWS:.0f}" for count in (not_perfect, worse)]

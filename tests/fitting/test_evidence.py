@@ -15,7 +15,6 @@ from glayers.fitting.evidence import (
     USUAL,
     FittedParts,
     PenalisedLoss,
-    Posterior,
     State,
     find_precisions,
     fit_factor,
@@ -26,6 +25,7 @@ from glayers.fitting.evidence import (
 )
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.parts import Curvature, Design, LinearPart, basis_of, corrected_map, curvature_of, design_of
+from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 

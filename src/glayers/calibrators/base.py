@@ -282,7 +282,7 @@ class Calibrator(Estimator, Predictor, ABC):
 
     def _set_posterior(self, arrays: Mapping[str, Floats]) -> None:
         """Set the posterior of a file, if it has one, and try it on a row."""
-        self.posterior_ = None
+        self.posterior_: Any = None  # or a Posterior
         if arrays:
             try:
                 self.posterior_ = Posterior.from_arrays({name.removeprefix(POSTERIOR): a for name, a in arrays.items()})
@@ -371,7 +371,7 @@ class Calibrator(Estimator, Predictor, ABC):
         self.map_ = first + found
         self.adaptation_: Any = None  # or a ClassShift
         self.out_of_fold_: Any = fitted.out_of_fold  # or None
-        self.posterior_: Any = fitted.posterior  # or None
+        self.posterior_ = fitted.posterior
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         vars(self).pop("calibration_rows_", None)

@@ -418,7 +418,7 @@ def design_of(
     return Design(basis, base.astype(dtype, copy=False), labels, counted, parts)
 
 
-def _parts_of(basis: Basis, log_p: Floats, dtype: type) -> list[Any]:
+def _parts_of(basis: Basis, log_p: Floats, dtype: Any) -> list[Any]:
     """Return the parts of some rows."""
     n_rows, n_classes = log_p.shape
     parts: list[Part] = []

@@ -214,8 +214,8 @@ class OmnibusTest:
         tests = {}
         for name, test in self.tests.items():
             tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
-        names = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
-        names += ("allowed", "rows_needed")
+        names = ["verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level"]
+        names += ["allowed", "rows_needed"]
         return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
 
     @property
@@ -227,7 +227,8 @@ class OmnibusTest:
         if self.verdict == "calibrated":
             return f"calibrated, as far as {rows} can tell"
         if self.verdict == "as calibrated as the rows allow":
-            return f"as calibrated as its calibration rows allow; about {self.rows_needed:,} rows would make it nearly perfect"
+            enough = f"{self.rows_needed:,} calibration rows"
+            return f"as calibrated as its calibration rows allow; about {enough} would make it nearly perfect"
         if self.undecided:
             return f"{self.verdict} to tell whether the model is calibrated: {rows}"
         below = _BELOW_THE_TOP.get(self.rejecting)
