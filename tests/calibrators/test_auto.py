@@ -15,7 +15,7 @@ from hypothesis import given as drawn
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from glayers import GlayersError, GlayersWarning, load
+from glayers import GlayersError, GlayersWarning, PlattScaling, load
 from glayers.activations import softmax
 from glayers.calibrators import auto as auto_module
 from glayers.calibrators.auto import AutoCalibrator, enough_rows, g_layers_seconds
@@ -470,5 +470,8 @@ def test_intervals_need_the_fit_and_a_level(tmp_path: Path) -> None:
     with pytest.raises(GlayersError, match="level"):
         auto.predict_interval(softmax(z), 1.5)
     auto.save(tmp_path / "a.safetensors")
-    with pytest.raises(GlayersError, match="fit the calibrator again"):
-        load(tmp_path / "a.safetensors").predict_interval(softmax(z))
+    loaded = load(tmp_path / "a.safetensors")
+    for before, after in zip(auto.predict_interval(softmax(z)), loaded.predict_interval(softmax(z)), strict=True):
+        np.testing.assert_array_equal(before, after)
+    with pytest.raises(GlayersError, match="PlattScaling knows no posterior"):
+        PlattScaling().fit(z[:, :2], labels % 2).predict_interval(z[:, :2])

@@ -575,7 +575,7 @@ def drawn_errors(posterior: Posterior, design: Design, draws: int = 2_500) -> Nu
     p = softmax((design.base + design.scores(posterior.point)).astype(np.float64))
     moves = []
     for step in steps:
-        change = design.scores(step).astype(np.float64)
+        change = design.scores(step).astype(np.float64) + posterior.factor_error * rng.normal() * design.base
         of_others = ((p * change).sum(axis=1, keepdims=True) - p * change) / (1 - p)
         moves.append(change - of_others)
     return np.std(moves, axis=0)

@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, Confidences, GlayersError, Predictions, metrics
+from glayers import (
+    BadPredictions,
+    Confidences,
+    GlayersError,
+    IsotonicCalibration,
+    Predictions,
+    TemperatureScaling,
+    VectorScaling,
+    metrics,
+)
 from glayers.metrics import CalibrationTest
 from glayers.metrics.calibration_tests import detectable_error
 from glayers.metrics.events import check_event
@@ -202,3 +211,54 @@ def test_too_few_draws_are_refused() -> None:
         metrics.calibration_test(*sample(0, 20, 3), n_resamples=78)
     with pytest.raises(BadPredictions, match="must sum to 1"):
         metrics.calibration_test([[0.7, 0.7], [0.2, 0.8]], [0, 1])
+
+
+def rows_of_a_truth(n_rows: int, bends: float, seed: int) -> Predictions:
+    """Overconfident logits; the truth is one scale and one shift per class, and bends that no such map has."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n_rows, 10))
+    scores = z * np.linspace(0.6, 1.4, 10) + np.linspace(-0.5, 0.5, 10) + bends * np.abs(z)
+    return Predictions(1.5 * z, (scores + rng.gumbel(size=z.shape)).argmax(axis=1))
+
+
+@pytest.mark.parametrize(("bends", "verdict"), [(0.0, "as calibrated as the rows allow"), (0.7, "not calibrated")])
+def test_a_fit_is_compared_with_what_its_calibration_rows_allow(bends: float, verdict: str) -> None:
+    calibration, test = (rows_of_a_truth(n, bends, seed) for n, seed in ((1_000, 0), (10_000, 1)))
+    fitted = VectorScaling().fit_predictions(calibration)
+    settings: dict[str, Any] = {"n_resamples": 199, "progress": False}
+    alone = metrics.calibration_test(fitted.apply(test), **settings)
+    assert alone.verdict == "not calibrated"
+    assert alone.allowed is None
+    found = metrics.calibration_test(fitted.apply(test), calibrator=fitted, before=test, **settings)
+    assert found.tests == alone.tests
+    assert found.verdict == verdict
+    assert found.rejected
+    # Also from arrays, in the same digits.
+    p = fitted.predict_proba(test.logits)
+    again = metrics.calibration_test(p, test.labels, calibrator=fitted, before=test.logits, **settings)
+    assert again.allowed == found.allowed
+
+
+def test_the_rows_that_a_fit_needs_are_printed() -> None:
+    calibration, test = (rows_of_a_truth(n, 0.0, seed) for n, seed in ((1_000, 0), (10_000, 1)))
+    fitted = VectorScaling().fit_predictions(calibration)
+    found = metrics.calibration_test(fitted.apply(test), calibrator=fitted, before=test, n_resamples=199)
+    assert found.rows_needed is not None
+    # With so many rows the errors of the fit are about a tenth above those of a perfect one: the truth of this family.
+    assert 10_000 < found.rows_needed < 60_000
+    assert f"about {found.rows_needed:,} calibration rows" in str(found)
+    assert found.to_dict()["rows_needed"] == found.rows_needed
+
+
+def test_temperature_scaling_has_three_levels_and_methods_without_a_posterior_two() -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(10_300, 3))
+    given = Predictions(1.5 * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+    calibration, test = given.take(np.arange(300)), given.take(np.arange(300, 10_300))
+    settings: dict[str, Any] = {"before": test, "n_resamples": 199, "progress": False}
+    temperature = TemperatureScaling().fit_predictions(calibration)
+    found = metrics.calibration_test(temperature.apply(test), calibrator=temperature, **settings)
+    assert found.verdict in ("calibrated", "as calibrated as the rows allow")
+    assert found.allowed is not None
+    isotonic = IsotonicCalibration().fit_predictions(calibration)
+    assert metrics.calibration_test(isotonic.apply(test), calibrator=isotonic, **settings).allowed is None

@@ -217,9 +217,10 @@ class Calibrator(Estimator, Predictor, ABC):
     def predict_interval(self, logits: Any, level: float = 0.9) -> tuple[Floats, Floats]:
         """Return an interval for each probability: what the calibration rows leave open about it.
 
-        Of `auto`, vector, matrix and Dirichlet scaling, also after loading. The interval surrounds `predict_proba`. Its
-        width comes from the posterior of the coefficients. It does not count that the model may be too simple, nor that
-        new rows may be of another kind. Rows much surer than all calibration rows get intervals that are too narrow.
+        Of `auto`, temperature, vector, matrix and Dirichlet scaling, also after loading. The interval surrounds
+        `predict_proba`. Its width comes from the posterior of the coefficients. It does not count that the model may be
+        too simple, nor that new rows may be of another kind. Rows much surer than all calibration rows get intervals
+        that are too narrow.
 
         Parameters
         ----------
@@ -268,7 +269,8 @@ class Calibrator(Estimator, Predictor, ABC):
         self._check_fitted()
         if self.posterior_ is None:
             raise GlayersError(
-                f"{type(self).__name__} knows no posterior of its coefficients: use auto, vector, matrix or dirichlet"
+                f"{type(self).__name__} knows no posterior of its coefficients; auto, temperature, vector, matrix and "
+                f"dirichlet do"
             )
         given, _ = self._as_fitted_on(rows, None, None)
         first = 0 if self.inputs == "logits" else 1

@@ -1,8 +1,12 @@
 """Logits and labels -> one temperature for all logits."""
 
+import math
+
 import numpy as np
 
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.fitting.folds import effective_rows, row_weights
+from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_with_prior, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
@@ -37,6 +41,11 @@ class TemperatureScaling(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         found = fit_with_prior(given.logits, given.labels, given.weights)
         notes = [f"temperature scaling: {found.reason}"] if found.reason else []
+        posterior = None
+        if found.curvature > 0:
+            n_rows = effective_rows(row_weights(given))
+            error = 1 / math.sqrt(n_rows * found.curvature)
+            posterior = Posterior.of_factor(found.factor, error, given.n_classes)
         return Fitted(
             Chain((Scale(np.asarray(found.factor)),)),
             "temperature scaling",
@@ -46,6 +55,7 @@ class TemperatureScaling(Calibrator):
             notes=tuple(notes),
             # Both are at hand: another pass over the rows would take as long as the fit.
             losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
+            posterior=posterior,
         )
 
     @property

@@ -307,7 +307,7 @@ def fit_parts(
 
     `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
     """
-    floor, design, sample = _prepared(given, factor, names, basis, inputs)
+    floor, design, sample, factor_error = _prepared(given, factor, names, basis, inputs)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     if precisions is None:
@@ -333,8 +333,8 @@ def fit_parts(
             scores = scores + factor_of_pairs * added
         out_of_fold = in_row_blocks(log_softmax, scores)
     corrected = Chain((corrected_map(design, point),))
-    counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
     tight, wide = (curvature_of(design, state.probabilities, part * problem.precisions) for part in (1.0, _WIDER))
+    counted = np.bincount(design.owners, 1 - problem.precisions * tight.variances())
     return FittedParts(
         map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
         out_of_fold=out_of_fold,
@@ -344,14 +344,14 @@ def fit_parts(
         n_parameters=len(point),
         iterations=steps,
         converged=converged,
-        posterior=Posterior(factor, floor, design.basis, point, tight, wide),
+        posterior=Posterior(factor, factor_error, floor, design.basis, point, tight, wide),
     )
 
 
 def _prepared(
     given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str
-) -> tuple[Floor, Design, Any]:
-    """Return the floor, all rows as features, and which of them show spreads and precisions."""
+) -> tuple[Floor, Design, Any, float]:
+    """Return the floor, all rows as features, which of them show spreads and precisions, and the factor's error."""
     logits = working_logits(given.logits)
     log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
     floor = fit_floor(log_p, 1.0, given.weights)
@@ -363,7 +363,18 @@ def _prepared(
     sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
     if basis is None:
         basis = basis_of(raised[sample], weights[sample], names, inputs)
-    return floor, design_of(basis, raised, given.labels, weights, masks), sample
+    design = design_of(basis, raised, given.labels, weights, masks)
+    error = 0.0
+    if "shared" not in names:
+        error = _factor_error(raised[sample], design.weights[sample], float(design.weights.sum()))
+    return floor, design, sample, error
+
+
+def _factor_error(log_p: Floats, weights: Floats, total: float) -> float:
+    """Return the relative standard error of the inverse temperature, by the curvature of the log loss."""
+    p = np.exp(log_p)
+    variances = np.vecdot(p, log_p**2) - np.vecdot(p, log_p) ** 2
+    return float(1 / np.sqrt(max(total * (weights @ variances) / weights.sum(), 1.0)))
 
 
 def working_logits(logits: Array) -> Array:

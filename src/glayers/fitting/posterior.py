@@ -13,7 +13,9 @@ from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, in_row_blocks
 from glayers.fitting.parts import PARTS, Basis, Curvature, Design, SharedPart, design_of, plain_basis
 from glayers.maps import Chain, Floor
+from glayers.maps.corrections import LOWEST
 
+_DEEP = 1e9  # nats: below every possible class
 _KEPT = ("own", "context", "knots", "spread", "means")  # of the basis, in files
 
 
@@ -22,17 +24,27 @@ class Posterior:
     """A Gaussian distribution of coefficients, and how rows become their features."""
 
     factor: float  # the inverse temperature before the features
+    factor_error: float  # its relative standard error; 0 if a shared part accounts for it
     floor: Floor
     basis: Basis
     point: Floats
     curvature: Curvature
     wide: Curvature  # with a weaker prior, for intervals
 
+    @classmethod
+    def of_factor(cls, factor: float, factor_error: float, n_classes: int) -> "Posterior":
+        """Return the posterior of temperature scaling alone: nothing follows the inverse temperature."""
+        nothing = Curvature(np.zeros((0, 0)), np.zeros(0))
+        floor = Floor(np.asarray(_DEEP), np.asarray(_DEEP), (Chain(()),))
+        return cls(factor, factor_error, floor, plain_basis(n_classes, ()), np.zeros(0), nothing, nothing)
+
     def design(self, logits: Array) -> Design:
         """Return rows as features."""
-        log_p = log_softmax(with_reference_class(logits.astype(np.float64)) * self.factor)
-        raised, lowered = self.floor.split(log_p)
+        raised, lowered = self.floor.split(self._tempered(logits))
         return design_of(self.basis, log_softmax(raised), np.zeros(len(raised), np.int64), None, lowered)
+
+    def _tempered(self, logits: Array) -> Floats:
+        return np.asarray(log_softmax(with_reference_class(logits.astype(np.float64)) * self.factor))
 
     def log_odds_errors(self, logits: Array) -> Floats:
         """Return the standard deviation of the log-odds of each class, (n, classes)."""
@@ -50,6 +62,8 @@ class Posterior:
                 of_shared = part.variances(p, self.wide.block)
             else:
                 variances += part.variances(spread)
+        tempered = np.maximum(self._tempered(logits), LOWEST)
+        of_shared += (self.factor_error * (tempered - np.vecdot(p, tempered)[:, None])) ** 2
         weighted = p**2 * variances
         of_others = weighted.sum(axis=1, keepdims=True) - weighted
         return np.sqrt(variances + (of_others + of_shared) / others**2)
@@ -57,16 +71,20 @@ class Posterior:
     def changes(self, logits: Array, n_draws: int, rng: np.random.Generator) -> Iterator[Floats]:
         """Yield what draws of the coefficients change in the scores of rows, (n, classes)."""
         design = self.design(logits)
+        tempered = np.maximum(self._tempered(logits), LOWEST)
         for _ in range(n_draws):
             drawn = self.curvature.draw(rng)
-            yield np.concatenate([block.scores(drawn) for _, block in design.blocks])
+            change = np.concatenate([block.scores(drawn) for _, block in design.blocks])
+            yield change + self.factor_error * rng.standard_normal() * tempered
 
     def arrays(self) -> dict[str, Floats]:
         """Return what a file keeps."""
         basis = {name: getattr(self.basis, name) for name in _KEPT}
         return basis | {
             "parts": np.array([name in self.basis.names for name in PARTS], np.float64),
-            "scales": np.array([self.factor, self.floor.depth, self.floor.reach, self.basis.inputs == "centred"]),
+            "factor": np.array([self.factor, self.factor_error]),
+            "floor": np.array([self.floor.depth, self.floor.reach]),
+            "centred": np.array(float(self.basis.inputs == "centred")),
             "point": self.point,
             "block": self.curvature.block,
             "diagonal": self.curvature.diagonal,
@@ -78,11 +96,12 @@ class Posterior:
     def from_arrays(cls, arrays: Mapping[str, Floats]) -> "Posterior":
         """Return the posterior of a file."""
         names = [name for name, used in zip(PARTS, arrays["parts"], strict=True) if used]
-        factor, depth, reach, centred = arrays["scales"]
-        basis = plain_basis(arrays["own"].shape[1], names, "centred" if centred else "log")
+        factor, factor_error = arrays["factor"].tolist()
+        depth, reach = arrays["floor"]
+        basis = plain_basis(arrays["own"].shape[1], names, "centred" if arrays["centred"] else "log")
         kept: dict[str, Any] = {name: arrays[name] for name in _KEPT}
         basis = basis._replace(**kept)
         floor = Floor(np.asarray(depth), np.asarray(reach), (Chain(()),))
         curvature = Curvature(arrays["block"], arrays["diagonal"])
         wide = Curvature(arrays["wide_block"], arrays["wide_diagonal"])
-        return cls(float(factor), floor, basis, arrays["point"], curvature, wide)
+        return cls(factor, factor_error, floor, basis, arrays["point"], curvature, wide)

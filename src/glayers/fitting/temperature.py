@@ -33,13 +33,17 @@ _SEPARABLE = "every row is classified correctly by a margin, so no finite temper
 
 
 class InverseTemperature(NamedTuple):
-    """The factor on the logits, how it was found, and the mean log loss there. `reason` is empty if all went well."""
+    """The factor on the logits, how it was found, and the mean log loss there. `reason` is empty if all went well.
+
+    `curvature` is that of the mean loss by a relative change of the factor, if an optimum was found.
+    """
 
     factor: float
     steps: int
     converged: bool
     reason: str
     loss: float
+    curvature: float = 0.0
 
 
 def fit_inverse_temperature(logits: Array, labels: Ints, weights: Floats | None) -> InverseTemperature:
@@ -95,7 +99,7 @@ def _search(rows: Rows, b: float, prior: float, spread: float, last_step: float)
         d = _halley_step(slope, curvature, third)
         if abs(d) <= last_step and dtype is precision:
             loss += d * (loss_slope + d * (loss_curvature / 2 + d * third / 6))
-            return InverseTemperature(b * (1 + d), step, True, "", loss)
+            return InverseTemperature(b * (1 + d), step, True, "", loss, curvature)
         # A slope of exactly 0 without curvature is underflow: every row is right, and a larger b is no worse.
         low, high = (b, high) if slope <= 0 else (low, b)
         there = b * (1 + d)

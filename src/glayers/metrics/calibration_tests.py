@@ -291,8 +291,9 @@ def calibration_test(
     calibrator, before
         The fitted calibrator that made the probabilities, and the rows that it was given: `Predictions`, or what
         `predict_proba` takes. A calibrator is never perfect, because its calibration rows are a sample. Where the tests
-        find an error, `verdict` then says whether it is larger than so many calibration rows allow. Of `auto`, vector,
-        matrix and Dirichlet scaling, which know the sampling error of their coefficients; without an event.
+        find an error, `verdict` then says whether it is larger than so many calibration rows allow. Of `auto`,
+        temperature, vector, matrix and Dirichlet scaling, which know the sampling error of their coefficients; without
+        an event.
     n_resamples
         The number of draws; None means 999, or 199 from five million probabilities on.
     level
