@@ -3,6 +3,7 @@
 import numpy as np
 
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.errors import BadFile
 from glayers.fitting.temperature import fit_with_prior, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
@@ -47,6 +48,12 @@ class TemperatureScaling(Calibrator):
             # Both are at hand: another pass over the rows would take as long as the fit.
             losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
         )
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        last = self._fitted_map.steps[-1:]
+        if not any(isinstance(step, Scale) and step.factor > 0 for step in last):
+            raise BadFile("the map of a temperature must end with a positive factor; save the calibrator again")
 
     @property
     def temperature_(self) -> float:
