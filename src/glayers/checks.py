@@ -255,12 +255,15 @@ def check_counts(values: object, n_rows: int, n_columns: int) -> Ints:
 
 
 def check_groups(values: object, n_rows: int) -> Array:
-    """Return the group of each row, after checking that groups can be compared."""
+    """Return the group of each row, after checking that groups can be compared and written to any file."""
     groups = one_per_row(to_numpy(values, "groups"), n_rows, "groups")
     try:
         np.unique(groups)
     except TypeError as error:
         raise BadPredictions(f"groups must be all numbers or all names, so that they can be sorted; {error}") from None
+    if groups.dtype.kind in "fO":
+        bad = np.array([isinstance(group, float | np.floating) and not np.isfinite(group) for group in groups.tolist()])
+        refuse(bad, groups, "groups must be finite numbers or names", ". Give rows without a group a name")
     return groups
 
 

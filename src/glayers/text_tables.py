@@ -95,6 +95,8 @@ def terminal_table(rows: Sequence[Sequence[str]], caption: str = "") -> "Table":
     table = Table(box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left")
     for heading in headings:
         table.add_column(Text(heading), justify="right" if table.columns else "left")
+    widths = [0, *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
     for cells in lines:
-        table.add_row(*(Text(cell, "bold" if cell.endswith("*") else "") for cell in cells))
+        filled = map(str.rjust, cells, widths)  # rich would move "0.5  " to the right, below the star of "0.5 *"
+        table.add_row(*(Text(cell, "bold" if cell.endswith("*") else "", justify="left") for cell in filled))
     return table

@@ -92,6 +92,22 @@ def test_an_edited_file_is_refused_with_its_name_and_the_reason(saved: Path, tmp
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("structure", "arrays"),
+    [
+        ([], {}),
+        (["Diagonal"], {"0.scale": np.ones(4), "0.shift": np.zeros(4)}),
+        (["Scale"], {"0.factor": np.zeros(())}),
+        (["Scale"], {"0.factor": np.array(-1.0)}),
+    ],
+)
+def test_a_temperature_needs_a_map_that_has_one(tmp_path: Path, structure: list[str], arrays: Arrays) -> None:
+    fitted("temperature").save(tmp_path / "t")
+    facts, _ = contents(tmp_path / "t")
+    with pytest.raises(BadFile, match="must end with a positive factor"):
+        load(write(tmp_path / "t", facts | {"structure": structure}, arrays))
+
+
 @pytest.mark.parametrize("facts", [[], None, 3, "text", [["format", 1]]], ids=str)
 def test_facts_that_are_no_object_are_refused(tmp_path: Path, facts: Any) -> None:
     with pytest.raises(BadFile, match="not a calibrator of glayers"):

@@ -23,7 +23,7 @@ from tests.cli.running import run
 from tests.contracts.calibrators import tilted
 from tests.strategies import Numbers
 
-ONE_NUMBER = ("platt", "beta", "isotonic", "histogram", "spline")
+ONE_NUMBER = ("platt", "quadratic", "beta", "isotonic", "histogram", "spline")
 
 
 def answers(n: int, seed: int) -> Confidences:

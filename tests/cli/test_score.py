@@ -53,6 +53,16 @@ def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
     assert "too few rows to tell whether the model is calibrated: 400 rows" in run("score", "few.npz").stdout
 
 
+def test_the_ks_alone_does_not_contradict_the_tests_together(folder: Path) -> None:
+    rng = np.random.default_rng(47)
+    logits = 2 * rng.normal(size=(300, 4))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    np.savez("true.npz", logits=logits, labels=labels)
+    found = json.loads(run("score", "true.npz", "--json").stdout)["all"]
+    assert found["ks_test"]["p_value"] < 0.05 < found["calibration_test"]["p_value"]
+    assert "of a calibrated model" not in run("score", "true.npz").stdout
+
+
 def test_intervals_contain_their_values(folder: Path) -> None:
     found = json.loads(run("score", "test.npz", "--intervals", "--resamples", 50, "--json").stdout)["all"]
     assert found["intervals"]["accuracy"]["low"] < found["accuracy"] < found["intervals"]["accuracy"]["high"]

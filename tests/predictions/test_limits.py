@@ -86,6 +86,13 @@ def test_text_that_utf_8_cannot_hold_is_refused_by_tables_only(tmp_path: Path) -
         assert str(read_predictions(written(tmp_path, ending, groups=groups)).groups[0]) == "\ud800"  # type: ignore[index]
 
 
+def test_numbers_in_json_are_groups_as_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"logits": LOGITS.tolist(), "labels": [0, 1, 0], "groups": [3, 0.5, 3]}))
+    groups = read_predictions(path).groups
+    assert list(map(str, groups)) == ["3.0", "0.5", "3.0"]  # type: ignore[arg-type]  # as other formats give back
+
+
 def test_long_numbers_as_groups_stay_apart(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"logits": LOGITS.tolist(), "labels": [0, 1, 0], "groups": [2**63, 2**63 + 1, -1]}))

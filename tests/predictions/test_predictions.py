@@ -264,6 +264,13 @@ def test_groups_that_cannot_be_sorted_are_refused() -> None:
         Predictions([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]], [0, 1, 0], groups=[None, 1, "a"])
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [np.float32, object])
+def test_groups_that_are_no_finite_numbers_are_refused(bad: float, kind: Any) -> None:
+    with pytest.raises(BadPredictions, match="finite numbers or names; row 1 has"):
+        Confidences([0.9, 0.6], [1, 0], groups=np.array([3, bad], kind))
+
+
 CONFIDENCE, CORRECT = [0.9, 0.6, 0.8, 1.0], [True, False, True, True]
 
 REFUSED_CONFIDENCES: dict[str, tuple[dict[str, Any], str]] = {

@@ -52,6 +52,13 @@ def test_rows_come_back_as_they_were(made: Contents, tmp_path_factory: pytest.Te
         assert_comes_back(made, ending, tmp_path_factory.getbasetemp())
 
 
+@every_format
+def test_one_score_alone_comes_back(tmp_path: Path, ending: str) -> None:
+    assert_comes_back(Contents(logits=np.array([[2.5], [-1.0]])), ending, tmp_path)
+    found, labelled = read_back(to_bytes(Contents(confidence=np.array([0.5, 0.25])), ending), ending, tmp_path)
+    assert (found.confidence.tolist(), labelled) == ([0.5, 0.25], False)
+
+
 def assert_comes_back(made: Contents, ending: str, folder: Path) -> None:
     data = to_bytes(made, ending)
     found, labelled = read_back(data, ending, folder)

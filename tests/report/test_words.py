@@ -73,10 +73,10 @@ def test_ks_is_named_with_what_chance_alone_would_make_of_it() -> None:
 def test_a_terminal_table_has_its_numbers_on_the_right_and_no_markup_of_strangers() -> None:
     console = Console(width=60)
     with console.capture() as capture:
-        console.print(terminal_table([["", "NLL"], ["[red]mine", "0.5"], ["other", "10.25*"]], "* a note"))
+        console.print(terminal_table([["", "NLL"], ["[red]mine", "0.5  "], ["other", "10.25 *"]], "* a note"))
     assert [line.rstrip() for line in capture.get().splitlines()] == [
-        "              NLL",
-        "[red]mine     0.5",
-        "other      10.25*",
+        "               NLL",
+        "[red]mine    0.5",
+        "other      10.25 *",
         "* a note",
     ]

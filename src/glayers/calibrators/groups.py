@@ -232,9 +232,6 @@ def _names(groups: Any, n_rows: int) -> Array:
 
 
 def _name(group: Any) -> str:
-    if isinstance(group, float | np.floating):
-        if not np.isfinite(group):
-            raise BadPredictions(f"groups must be finite numbers or names; got {group}. Give rows without one a name")
-        if float(group).is_integer():
-            return str(int(group))
+    if isinstance(group, float | np.floating) and float(group).is_integer():
+        return str(int(group))
     return str(group)

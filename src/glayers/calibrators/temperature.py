@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.errors import BadFile
 from glayers.fitting.folds import effective_rows, row_weights
 from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_with_prior, log_loss_at
@@ -57,6 +58,12 @@ class TemperatureScaling(Calibrator):
             losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
             posterior=posterior,
         )
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        last = self._fitted_map.steps[-1:]
+        if not any(isinstance(step, Scale) and step.factor > 0 for step in last):
+            raise BadFile("the map of a temperature must end with a positive factor; save the calibrator again")
 
     @property
     def temperature_(self) -> float:

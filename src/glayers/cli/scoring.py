@@ -131,8 +131,10 @@ class _Scores:
         self.cards[name] = card
         self.tests[name] = test
         self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}
-        for sentence in (str(test), confidence_sentence(test, card), ks_sentence(of_ks)):
-            self.sentences.append(_prefix(name) + sentence)
+        sentences = [str(test), confidence_sentence(test, card)]
+        if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
+            sentences.append(ks_sentence(of_ks))
+        self.sentences += [_prefix(name) + sentence for sentence in sentences]
         if self.n_resamples:
             found = intervals_of(rows, event=self.event, n_resamples=self.n_resamples, level=0.95, **self.drawn)
             self.intervals[name] = found

@@ -230,7 +230,7 @@ class Weighted(Memoized):
         """The groups, numbered from 0; every row is a group of its own if none are given."""
         if self.groups is None:
             return np.arange(len(self))
-        names, numbers = np.unique(self.groups, return_inverse=True, equal_nan=False)
+        names, numbers = np.unique(self.groups, return_inverse=True)
         if len(names) < 2:
             raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
         return numbers

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array
+from glayers.arrays import Array, to_numbers
 from glayers.checks import check_choice, check_probabilities
 from glayers.errors import BadFile, BadPredictions, listed, shown
 from glayers.predictions.predictions import Confidences, Predictions
@@ -252,7 +252,8 @@ def _groups(values: object) -> Array:
     names = _items("groups", values)
     if not all(isinstance(name, str | int | float) for name in names):
         raise BadFile(f"groups must be a list of numbers or text; got {shown(values)}")
-    return object_array(names)
+    array = object_array(names)
+    return to_numbers(array, "groups") if float in map(type, names) else array  # whole numbers may be long
 
 
 def as_text(values: list[Any]) -> list[Any]:

@@ -128,7 +128,7 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
         delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
         reader = csv.reader(stream, delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
-        if len(header) == 1:
+        if len(header) == 1 and not header[0].isidentifier():  # such as logit_1
             raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
         columns = _Columns(header)
         rows = _numbered_rows(reader, len(header))
