@@ -15,7 +15,6 @@ from glayers.fitting.evidence import (
     USUAL,
     FittedParts,
     PenalisedLoss,
-    Posterior,
     State,
     find_precisions,
     fit_factor,
@@ -26,6 +25,7 @@ from glayers.fitting.evidence import (
 )
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.parts import Curvature, Design, LinearPart, basis_of, corrected_map, curvature_of, design_of
+from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 
@@ -146,7 +146,7 @@ def test_the_map_gives_what_the_fit_has_seen(parts: Any, classes: int) -> None:
 def seen_by(given: Predictions, found: FittedParts) -> Design:
     """The rows as parts, in their own order, as the fit has standardised them."""
     posterior = found.posterior
-    raised, _ = posterior.floor.split(posterior.prefix(given.logits))
+    raised, _ = posterior.floor.split(log_softmax(given.logits * posterior.factor))
     return design_of(posterior.basis, raised, given.labels)
 
 
@@ -569,7 +569,7 @@ def test_precisions_of_pairs_stay_closer_to_the_usual_ones_than_their_evidence()
 def drawn_errors(posterior: Posterior, design: Design, draws: int = 2_500) -> Numbers:
     """The standard deviation of linearised log-odds over draws of the coefficients."""
     rng = np.random.default_rng(5)
-    block, diagonal = posterior.curvature.block, posterior.curvature.diagonal
+    block, diagonal = posterior.wide.block, posterior.wide.diagonal
     shared = rng.normal(size=(draws, len(block)))
     if len(block):
         shared = shared @ np.linalg.cholesky(block).T
@@ -613,7 +613,7 @@ def test_errors_of_log_odds_are_those_of_the_slopes_of_the_map() -> None:
 
     width = 1e-5
     slopes = [(log_odds(point + unit) - log_odds(point - unit)) / (2 * width) for unit in width * np.eye(len(point))]
-    curvature = found.posterior.curvature
+    curvature = found.posterior.wide
     covariance = np.diag(curvature.variances())
     covariance[:35, :35] = curvature.block
     expected = np.sqrt(np.einsum("inc,ij,jnc->nc", slopes, covariance, slopes, optimize=True))
