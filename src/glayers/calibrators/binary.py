@@ -107,7 +107,7 @@ class QuadraticScaling(CurveCalibrator):
     [[0.5, 0.5]]
     """
 
-    methods = (Method("quadratic", "Quadratic logistic curve per class against the rest", "nothing", "glayers"),)
+    methods = (Method("quadratic", "Quadratic curve per class against the rest", "nothing", "glayers"),)
 
     _name = "quadratic scaling"
     _step = QuadraticVersusRest
