@@ -59,7 +59,7 @@ def array_namespace(array: Any) -> Any:
     >>> array_namespace(np.ones(3)).clip(np.array([-1.0, 0.5, 2.0]), min=0.0, max=1.0).tolist()
     [0.0, 0.5, 1.0]
     """
-    if isinstance(array, np.ndarray | np.generic):
+    if isinstance(array, (np.ndarray, np.generic)):  # torch.compile traces a tuple of types, but not their union
         return NUMPY
     if is_torch(array):
         import array_api_compat.torch as torch_namespace

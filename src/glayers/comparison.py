@@ -119,12 +119,10 @@ class Comparison:
 
     def predictions(self, method: str) -> Predictions | Confidences:
         """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
-        if method == UNCALIBRATED:
-            return self.test
-        if method not in list(self.calibrators):
+        if not isinstance(method, str) or method not in self.scorecards:
             reason = self.failed.get(str(method), f"there are {', '.join(self.scorecards)}")
             raise GlayersError(f"{shown(method)} is no fitted method: {reason}")
-        return self.calibrators[method].apply(self.test)
+        return self.test if method == UNCALIBRATED else self.calibrators[method].apply(self.test)
 
     def rows(self, method: str) -> Rows | Scored:
         """Return the rows of `predictions` as metrics read them."""

@@ -364,7 +364,7 @@ def _added(event: Scored, block: Block, m: int) -> Floats:
     coefficients = np.zeros((m, block.weights.shape[1]))
     if not block.single:
         coefficients += event.cached(_of_own_weights, m)  # resamples are near: half of the steps
-    for _ in range(200):
+    for _ in range(2_000):  # scores that separate the outcomes take hundreds
         predicted = expit(features.T @ coefficients + log_odds[:, None])
         expected = block.weights * predicted
         slopes = observed - features @ expected - _RIDGE * coefficients
