@@ -209,7 +209,7 @@ def _cost(found: Measurements) -> Cell:
     """Answer what calibration does to the predictions, and how large the calibrator is."""
     name = found.both[-1].name
     fitted = found.compared.calibrators[name]
-    n_bytes = sum(array.nbytes for array in fitted.map_.parameters().values())
+    n_bytes = sum(array.nbytes for array in (fitted.map_.parameters() | fitted._posterior_arrays()).values())
     size = f"{plural(fitted.diagnostics_.n_parameters, 'parameter')}, {max(1, round(n_bytes / 1000)):,} kB as a file."
     cell = difference_cell(found, "accuracy", name)
     if cell.tone:
