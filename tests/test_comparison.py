@@ -60,7 +60,9 @@ def test_the_seed_reaches_the_calibration_tests() -> None:
     found = compare(calibration, test, ["temperature"], random_state=5)
     tests = [compare(calibration, test, ["temperature"], random_state=seed).calibration_tests for seed in (5, 6)]
     five, six = (each["temperature"].to_dict() for each in tests)
-    expected = calibration_test(found.predictions("temperature"), random_state=5)
+    expected = calibration_test(
+        found.predictions("temperature"), calibrator=found.calibrators["temperature"], before=test, random_state=5
+    )
     assert five == expected.to_dict() != six
 
 
@@ -222,3 +224,7 @@ def test_the_progress_bar_names_the_method_being_fitted(monkeypatch: pytest.Monk
     monkeypatch.setattr("rich.progress.Progress.update", record)
     compare(rows(60), rows(60, seed=1), ["temperature", "vector"], progress=True)
     assert said == ["fitting temperature (1 of 2)", "fitting vector (2 of 2)"]
+
+
+def test_one_test_row_prints_without_stars() -> None:
+    assert "*" not in str(compare(rows(500), rows(1, seed=1), ["temperature"]))

@@ -101,7 +101,7 @@ class Comparison:
         """By printed metric, the methods that are not significantly worse than the best on the same rows."""
         columns = self._columns()
         finite = [name for name in columns if np.isfinite([card[name] for card in self.scorecards.values()]).all()]
-        if len(self.scorecards) < 2 or not finite:
+        if len(self.scorecards) < 2 or not finite or self.rows(UNCALIBRATED).n_units < 2:
             return {}
         found = self.differences(finite, n_resamples=_RESAMPLES_OF_STARS, random_state=self.random_state)
         best = {}
@@ -158,7 +158,8 @@ class Comparison:
         return numbers
 
     def __str__(self) -> str:
-        return "\n".join([aligned_table(self.cells()), "", STARRED, *self.remarks()]).rstrip()
+        legend = [STARRED] if self.best else []
+        return "\n".join([aligned_table(self.cells()), "", *legend, *self.remarks()]).rstrip()
 
     def _repr_html_(self) -> str:
         return html_table(self.cells(), self.remarks())

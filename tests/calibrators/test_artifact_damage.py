@@ -355,3 +355,23 @@ def test_a_map_without_results_is_refused_when_loaded_or_when_it_predicts(tmp_pa
         path = write(tmp_path / "forged", facts, arrays | {"0.factor": np.array(factor)})
         with pytest.raises(GlayersError, match=refused):
             load(path).predict_proba(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1e10, 2e10, 3e10]]))
+
+
+POSTERIORS: dict[str, Callable[[Arrays], Arrays]] = {
+    "gone": lambda a: {name: array for name, array in a.items() if name != "posterior.own"},
+    "more": lambda a: a | {"posterior.more": np.ones(1)},
+    "not finite": lambda a: a | {"posterior.diagonal": np.nan * a["posterior.diagonal"]},
+    "negative": lambda a: a | {"posterior.wide_diagonal": -a["posterior.wide_diagonal"]},
+    "longer": lambda a: a | {"posterior.point": np.repeat(a["posterior.point"], 2)},
+    "many classes": lambda a: a | {"posterior.own": np.ones((2, 40_000))},
+    "no factor": lambda a: a | {"posterior.factor": 0 * a["posterior.factor"]},
+}
+
+
+@pytest.mark.parametrize("change", POSTERIORS.values(), ids=list(POSTERIORS))
+def test_a_forged_posterior_is_refused(change: Callable[[Arrays], Arrays], tmp_path: Path) -> None:
+    fitted("vector").save(tmp_path / "v.safetensors")
+    facts, arrays = contents(tmp_path / "v.safetensors")
+    write(tmp_path / "forged.safetensors", facts, change(dict(arrays)))
+    with pytest.raises(BadFile, match="posterior"):
+        load(tmp_path / "forged.safetensors")

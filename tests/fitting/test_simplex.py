@@ -95,3 +95,10 @@ def test_a_part_that_rules_labels_out_has_no_weight() -> None:
     parts[2][np.arange(400), labels] = 0.0
     found = held_out_weights("log", parts, labels, rows, [0.0, 0.0, 0.0])
     assert found[2] == pytest.approx(0, abs=1e-6)
+
+
+def test_rows_that_no_part_explains_do_not_end_the_search() -> None:
+    first = np.array([[0.9, 0.1], [1.0, 0.0]] * 10)
+    second = np.array([[0.1, 0.9], [1.0, 0.0]] * 10)
+    found = held_out_weights("log", [first, second], np.array([0, 1] * 10), np.ones(20), [0.0, 0.0])
+    assert found == pytest.approx([1, 0], abs=1e-6)

@@ -262,3 +262,15 @@ def test_temperature_scaling_has_three_levels_and_methods_without_a_posterior_tw
     assert found.allowed is not None
     isotonic = IsotonicCalibration().fit_predictions(calibration)
     assert metrics.calibration_test(isotonic.apply(test), calibrator=isotonic, **settings).allowed is None
+
+
+def test_a_calibrator_that_did_not_make_the_probabilities_is_refused() -> None:
+    calibration, test = (rows_of_a_truth(n, 0.0, seed) for n, seed in ((500, 0), (400, 1)))
+    fitted = VectorScaling().fit_predictions(calibration)
+    p = fitted.apply(test)
+    for before in (test.take(slice(0, 300)), test.take(np.arange(400)[::-1]), test.logits[:, :9]):
+        with pytest.raises(BadPredictions):
+            metrics.calibration_test(p, calibrator=fitted, before=before, n_resamples=99)
+    for wrong in ({"calibrator": "vector", "before": test}, {"calibrator": fitted}):
+        with pytest.raises(BadPredictions, match="before= the rows"):
+            metrics.calibration_test(p, n_resamples=99, **wrong)

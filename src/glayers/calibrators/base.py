@@ -29,7 +29,7 @@ from glayers.calibrators.class_shift import (
     summarise,
 )
 from glayers.calibrators.estimator import Estimator, drawn_seed
-from glayers.checks import check_choice, check_probabilities, number_between
+from glayers.checks import check_choice, check_probabilities, number_between, whole_number
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
@@ -220,7 +220,7 @@ class Calibrator(Estimator, Predictor, ABC):
         Of `auto`, temperature, vector, matrix and Dirichlet scaling, also after loading. The interval surrounds
         `predict_proba`. Its width comes from the posterior of the coefficients. It does not count that the model may be
         too simple, nor that new rows may be of another kind. Rows much surer than all calibration rows get intervals
-        that are too narrow.
+        that are too narrow. Rows of a group count as independent.
 
         Parameters
         ----------
@@ -260,6 +260,7 @@ class Calibrator(Estimator, Predictor, ABC):
         Each is what `predict_proba` gives, moved by a draw of the coefficients from their posterior. `rows` are
         `Predictions`, or what `predict_proba` takes.
         """
+        whole_number(n_draws, "n_draws", least=1)
         logits, calibrated = self._logits_and_calibrated(rows)
         for change in self.posterior_.changes(logits, n_draws, np.random.default_rng(drawn_seed(random_state))):
             yield np.asarray(softmax(calibrated + change))
@@ -287,13 +288,10 @@ class Calibrator(Estimator, Predictor, ABC):
         self.posterior_: Any = None  # or a Posterior
         if arrays:
             try:
-                self.posterior_ = Posterior.from_arrays({name.removeprefix(POSTERIOR): a for name, a in arrays.items()})
-                errors = self.posterior_.log_odds_errors(np.zeros((1, self.n_features_in_)))
-                next(self.posterior_.changes(np.zeros((1, self.n_features_in_)), 1, np.random.default_rng(0)))
+                of_file = {name.removeprefix(POSTERIOR): array for name, array in arrays.items()}
+                self.posterior_ = Posterior.from_arrays(of_file, len(self.classes_))
             except (IndexError, KeyError, TypeError, ValueError) as problem:
                 raise BadFile(f"the posterior of its coefficients does not fit together: {problem}") from problem
-            if errors.shape != (1, len(self.classes_)) or not np.isfinite(errors).all():
-                raise BadFile("the posterior of its coefficients gives no finite error for each class")
 
     @cached_property
     def calibration_rows_(self) -> RowSummary:

@@ -360,7 +360,7 @@ class Design:
         for part in self.parts:
             found.append(part.owners.ravel() + first)
             first += len(part.names)
-        return np.concatenate(found)
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
     @property
     def relevance(self) -> Floats:

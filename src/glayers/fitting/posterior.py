@@ -93,8 +93,10 @@ class Posterior:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Floats]) -> "Posterior":
-        """Return the posterior of a file."""
+    def from_arrays(cls, arrays: Mapping[str, Floats], n_classes: int) -> "Posterior":
+        """Return the posterior of a file, tried on a few rows; raise ValueError if it does not fit together."""
+        if arrays["own"].shape != (2, n_classes):
+            raise ValueError(f"it is about another number of classes than {n_classes}")
         names = [name for name, used in zip(PARTS, arrays["parts"], strict=True) if used]
         factor, factor_error = arrays["factor"].tolist()
         depth, reach = arrays["floor"]
@@ -104,4 +106,17 @@ class Posterior:
         floor = Floor(np.asarray(depth), np.asarray(reach), (Chain(()),))
         curvature = Curvature(arrays["block"], arrays["diagonal"])
         wide = Curvature(arrays["wide_block"], arrays["wide_diagonal"])
-        return cls(factor, factor_error, floor, basis, arrays["point"], curvature, wide)
+        found = cls(factor, factor_error, floor, basis, arrays["point"], curvature, wide)
+        kept = found.arrays()
+        same = arrays.keys() == kept.keys() and all(arrays[name].shape == kept[name].shape for name in kept)
+        if not same or not factor > 0 or not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("an array is missing, unknown or not finite")
+        rows = np.eye(n_classes)[:5]
+        size = found.design(rows).owners.size
+        for each in (curvature, wide):
+            if not len(found.point) == len(each.variances()) == size or not (each.variances() > 0).all():
+                raise ValueError("coefficients and their variances do not go together")
+        [change] = found.changes(rows, 1, np.random.default_rng(0))
+        if not np.isfinite(found.log_odds_errors(rows)).all() or not np.isfinite(change).all():
+            raise ValueError("errors of probabilities are not finite")
+        return found

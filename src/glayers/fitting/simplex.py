@@ -65,7 +65,7 @@ def _least_log_loss(own: Floats, of_rows: Floats) -> Floats:
     for _ in range(50):
         ratios = own / np.maximum(weights @ own, _SMALLEST)
         growth = ratios @ of_rows
-        if growth.max() <= 1 + 1e-7:  # the loss is at most this far above the optimum
+        if growth.max() <= weights @ growth + 1e-7:  # the loss is at most this far above the optimum
             break
         curvature = (ratios * of_rows) @ ratios.T
         towards = _least_square(curvature, curvature @ weights + growth) - weights

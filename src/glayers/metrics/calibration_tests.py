@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from glayers.activations import softmax
 from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
@@ -48,6 +49,7 @@ from glayers.metrics.null_distribution import (
     label_law,
     redraw,
 )
+from glayers.predictions import Predictions
 from glayers.text_tables import html_table, p_text
 
 __all__ = [
@@ -69,6 +71,7 @@ _DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can 
 _FEWER_DRAWS = 199
 _MANY_ENTRIES = 5_000_000  # probabilities from where on there are fewer draws
 _PLAUSIBLE_DRAWS = 199  # of probabilities that may be true: each takes as long as applying a calibrator
+_MOST_ALLOWED = 0.1  # a mean KS error: a fit that allows more knows too little to be judged by it
 _CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator needs no more calibration rows
 Verdict: TypeAlias = Literal[
     "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
@@ -339,18 +342,40 @@ def calibration_test(
     allowed = None
     needed = None
     weighted = rows.cached(label_law) is not None
-    if getattr(calibrator, "posterior_", None) is not None and event is None and not weighted:
+    if isinstance(given, Rows) and not weighted and _knows_its_error(calibrator, before, given):
         count = min(n_resamples, max(least, _PLAUSIBLE_DRAWS))
         truths = calibrator.plausible(before, count, random_state)
         drawn = redraw(rows, list(statistics.values()), count, rng, progress, truths)
-        of_fit, allowed = _compared(values, drawn, sums, level)
-        needed = _rows_needed(tests, of_fit, calibrator.diagnostics_.rows)
+        of_fit, found = _compared(values, drawn, sums, level)
+        if of_fit["ks"].expected < _MOST_ALLOWED:
+            allowed = found
+            needed = _rows_needed(tests, of_fit, calibrator.diagnostics_.rows)
     n_groups = None
     if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
     about = "confidence" if event is None or event == top else event.name
     detectable = detectable_error(scored, tests["ks"], len(tests), weighted)
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable, allowed, needed)
+
+
+def _knows_its_error(calibrator: Any, before: Any, rows: Rows) -> bool:
+    """Return whether a calibrator knows the error of its coefficients; refuse one that did not make these rows."""
+    if calibrator is None:
+        return False
+    if before is None or not hasattr(calibrator, "predict_proba"):
+        raise BadPredictions(
+            "calibrator= takes a fitted calibrator, and before= the rows that it was given, as in "
+            "calibration_test(fitted.apply(test), calibrator=fitted, before=test)"
+        )
+    if getattr(calibrator, "posterior_", None) is None:
+        return False
+    if isinstance(before, Predictions):
+        expected = softmax(calibrator.apply(before).logits)
+    else:
+        expected = calibrator.predict_proba(before)
+    if expected.shape != rows.probabilities.shape or not np.allclose(expected, rows.probabilities, atol=1e-4):
+        raise BadPredictions("the probabilities are not those that the calibrator gives for the rows in before=")
+    return True
 
 
 def _compared(
