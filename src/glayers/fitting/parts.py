@@ -169,7 +169,7 @@ class SharedPart:
             return ("shared",)
         return ("shared", "context")
 
-    @property
+    @cached_property
     def owners(self) -> Ints:
         """The place in `names` of each coefficient: the constant comes first."""
         return np.tile(np.minimum(np.arange(self.context.shape[1]), 1), (N_SHAPES, 1))
@@ -252,7 +252,7 @@ class ScalePart:
     values: Array
     names = ("scale",)
 
-    @property
+    @cached_property
     def owners(self) -> Ints:
         """The place in `names` of each coefficient."""
         return np.zeros(self.values.shape[1], np.int64)
@@ -352,7 +352,7 @@ class Design:
         """The precisions of all parts."""
         return tuple(name for part in self.parts for name in part.names)
 
-    @property
+    @cached_property
     def owners(self) -> Ints:
         """The precision of each coefficient, as a place in `names`."""
         found = []

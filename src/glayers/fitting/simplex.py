@@ -62,6 +62,7 @@ def _least_log_loss(own: Floats, of_rows: Floats) -> Floats:
     def loss(w: Floats) -> float:
         return -float(of_rows @ np.log(np.maximum(w @ own, _SMALLEST)))
 
+    now = loss(weights)
     for _ in range(50):
         ratios = own / np.maximum(weights @ own, _SMALLEST)
         growth = ratios @ of_rows
@@ -70,10 +71,19 @@ def _least_log_loss(own: Floats, of_rows: Floats) -> Floats:
         curvature = (ratios * of_rows) @ ratios.T
         towards = _least_square(curvature, curvature @ weights + growth) - weights
         length = 1.0
-        while length > 1e-6 and loss(weights + length * towards) > loss(weights):
+        while length > 1e-6:
+            # Near 0, the loss of a row that only this part explains is far from a parabola.
+            reached = np.maximum(weights + length * towards, weights / 10)
+            reached /= reached.sum()
+            there = loss(reached)
+            if there < now:
+                break
             length /= 2
-        weights = np.maximum(weights + length * towards, 1e-9)  # at 0, a row that only this part explains is lost
-    return weights / weights.sum()
+        else:
+            break
+        weights = reached
+        now = there
+    return weights
 
 
 def uniform_share(log_ratios: Floats, weights: Floats) -> float:
@@ -91,7 +101,7 @@ def uniform_share(log_ratios: Floats, weights: Floats) -> float:
     fractions = weights / weights.sum()
     # s = t^10 has this prior if t is uniform, apart from the last factor. Beyond 50 / n, nothing is left.
     t = min(1.0, 50 / n_rows) ** _EXPONENT * (np.arange(50) + 0.5) / 50
-    log_s = np.log(t) / _EXPONENT
-    log_rest = np.log1p(-(t ** (1 / _EXPONENT)))
-    logs = np.array([fractions @ np.logaddexp(rest, s + log_ratios) for s, rest in zip(log_s, log_rest, strict=True)])
-    return float(softmax(n_rows * logs + (n_rows - 1) * log_rest) @ np.exp(log_s))
+    shares = t ** (1 / _EXPONENT)
+    gains = np.expm1(np.minimum(log_ratios, 700.0))  # 1 - s + s u / p = 1 + s (u / p - 1)
+    logs = np.array([fractions @ np.log1p(share * gains) for share in shares])
+    return float(softmax(n_rows * logs + (n_rows - 1) * np.log1p(-shares)) @ shares)
