@@ -15,7 +15,7 @@ from hypothesis import given as drawn
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from glayers import GlayersError, GlayersWarning, PlattScaling, load
+from glayers import GlayersError, GlayersWarning, PlattScaling, VectorScaling, load
 from glayers.activations import softmax
 from glayers.calibrators import auto as auto_module
 from glayers.calibrators.auto import AutoCalibrator, enough_rows, g_layers_seconds
@@ -454,6 +454,28 @@ def test_intervals_shrink_with_rows_and_grow_with_the_level() -> None:
     width = {each: np.subtract(*each.predict_interval(z)[::-1]).mean() for each in (few, many)}
     assert width[many] < width[few] / 3
     assert np.subtract(*few.predict_interval(z, 0.5)[::-1]).mean() < width[few] / 2
+
+
+@pytest.mark.parametrize("method", [VectorScaling, quick])
+def test_intervals_know_that_rows_of_a_group_may_be_copies(method: Any) -> None:
+    inside = []
+    for seed in range(6):
+        z, labels, _ = overconfident(100, seed)
+        copied = {"logits": np.repeat(z, 10, axis=0), "labels": np.repeat(labels, 10)}
+        fitted = method().fit(**copied, groups=np.repeat(np.arange(100), 10))
+        new, _, true = overconfident(300, 100 + seed)
+        low, high = fitted.predict_interval(new, 0.9)
+        inside.append(((low <= true) & (true <= high))[true > 0.01].mean())
+        narrow = method().fit(**copied).predict_interval(new, 0.9)
+        assert np.mean(high - low) > 1.5 * np.mean(narrow[1] - narrow[0])
+    assert np.mean(inside) > 0.85
+
+
+def test_ten_copies_of_each_row_say_no_more_about_the_temperature_than_one() -> None:
+    z, labels, _ = overconfident(400, 1)
+    alone = TemperatureScaling().fit(z, labels)
+    copied = TemperatureScaling().fit(np.repeat(z, 10, axis=0), np.repeat(labels, 10), groups=np.repeat(range(400), 10))
+    assert copied.posterior_.factor_error == pytest.approx(alone.posterior_.factor_error, rel=0.2)
 
 
 def test_intervals_of_a_row_do_not_depend_on_the_rows_beside_it() -> None:

@@ -220,7 +220,7 @@ class Calibrator(Estimator, Predictor, ABC):
         Of `auto`, temperature, vector, matrix and Dirichlet scaling, also after loading. The interval surrounds
         `predict_proba`. Its width comes from the posterior of the coefficients. It does not count that the model may be
         too simple, nor that new rows may be of another kind. Rows much surer than all calibration rows get intervals
-        that are too narrow. Rows of a group count as independent.
+        that are too narrow. Rows of a group may depend on each other.
 
         Parameters
         ----------

@@ -6,9 +6,9 @@ import numpy as np
 
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.errors import BadFile
-from glayers.fitting.folds import effective_rows, row_weights
+from glayers.fitting.folds import design_effect, effective_rows, row_weights
 from glayers.fitting.posterior import Posterior
-from glayers.fitting.temperature import fit_with_prior, log_loss_at
+from glayers.fitting.temperature import fit_with_prior, log_loss_at, row_slopes
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
@@ -45,6 +45,9 @@ class TemperatureScaling(Calibrator):
         posterior = None
         if found.curvature > 0:
             n_rows = effective_rows(row_weights(given))
+            if given.groups is not None:
+                slopes = row_weights(given) * row_slopes(given.logits, given.labels, found.factor)
+                n_rows /= design_effect(slopes, given.groups)
             error = 1 / math.sqrt(n_rows * found.curvature)
             posterior = Posterior.of_factor(found.factor, error, given.n_classes)
         return Fitted(

@@ -116,6 +116,19 @@ def paired_gain(before: Floats, after: Floats, weights: Floats | None, groups: A
     return mean, math.sqrt(squares * observations / (observations - 1))
 
 
+def design_effect(slopes: Floats, groups: Array | None) -> float:
+    """Return how many times the variance of a sum of slopes grows because rows of one group depend on each other.
+
+    >>> design_effect(np.array([1.0, 1.0, -1.0, -1.0]), np.array([0, 0, 1, 1]))
+    4.0
+    """
+    if groups is None or not slopes.any():
+        return 1.0
+    _, members = np.unique(groups, return_inverse=True)
+    sums = np.bincount(members, slopes)
+    return max(1.0, float(sums @ sums / (slopes @ slopes)) * len(sums) / (len(sums) - 1))
+
+
 def format_gain(gain: float, error: float) -> str:
     """Return a gain with its standard error, or why it has none.
 

@@ -181,6 +181,17 @@ def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float,
     return [float(each) for each in np.sum(map_row_blocks(of, *logits.shape), axis=0)]
 
 
+def row_slopes(logits: Array, labels: Ints, factor: float) -> Floats:
+    """Return the derivative of the log loss of each row by a relative change of the factor."""
+
+    def of(block: slice) -> Floats:
+        x, own = _exponents(logits[block], labels[block], factor, np.float64)
+        p = np.exp(x)
+        return np.asarray(np.vecdot(p, x) / p.sum(axis=1) - own)
+
+    return np.concatenate(map_row_blocks(of, *logits.shape))
+
+
 def _exponents(logits: Array, labels: Ints, b: float, dtype: type) -> tuple[Array, Floats]:
     """Return b (z - max z), and that of the label in float64."""
     z = with_reference_class(logits)
