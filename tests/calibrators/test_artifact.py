@@ -216,7 +216,7 @@ def test_the_way_out_leads_out(tmp_path: Path) -> None:
     ("spoil", "complaint"),
     [
         (lambda c: with_map(c, Chain((Scale(np.array(np.nan)),))), "0.factor must hold finite numbers"),
-        (lambda c: with_map(c, Chain((Scale(np.ones(3)),))), "0.factor has shape"),
+        (lambda c: with_map(c, Chain((Scale(np.ones(3)),))), "0.factor must hold finite numbers of shape"),
         (lambda c: setattr(c, "class_names_", ("a", "b")), "4 different names; got"),
     ],
     ids=["nan", "shape", "names"],

@@ -67,7 +67,7 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "step": (lambda f, a: (f | {"structure": [*f["structure"], "Eval"]}, a), "unknown step 'Eval'"),
     "array gone": (lambda f, a: (f, {k: v for k, v in a.items() if k != "1.factor"}), "'1.factor' is missing"),
     "more arrays": (lambda f, a: (f, a | {"9.factor": np.ones(())}), "no step has an array '9.factor'"),
-    "shape": (lambda f, a: (f, a | {"1.factor": np.ones(1)}), r"1.factor has shape \(1,\)"),
+    "shape": (lambda f, a: (f, a | {"1.factor": np.ones(1)}), r"1.factor must hold finite numbers of shape \(\); it is \(1,\)"),
     "float32": (
         lambda f, a: (f, a | {"1.factor": np.ones((), np.float32)}),
         "must be of type F64; it is F32",
@@ -75,10 +75,6 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "int64": (lambda f, a: (f, a | {"1.factor": np.ones((), np.int64)}), "must be of type F64; it is I64"),
     "nan": (lambda f, a: (f, a | {"1.factor": np.array(np.nan)}), "1.factor must hold finite numbers"),
     "inf": (lambda f, a: (f, a | {"1.factor": np.array(np.inf)}), "1.factor must hold finite numbers"),
-    "share": (
-        lambda f, a: (f, a | {"3.shares": np.array([2.0, -1.0])}),
-        "3.shares must hold finite numbers from 0 to 1",
-    ),
 }
 
 

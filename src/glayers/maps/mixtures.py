@@ -19,7 +19,7 @@ __all__ = ["Stack", "UniformShare", "simplified"]
 class UniformShare(Step):
     """log((1 - share) softmax(z) + share / k), where k counts the classes that are possible in the row."""
 
-    share: Annotated[Any, Numbers(low=0.0, high=1.0)]
+    share: Annotated[Any, Numbers()]
     normalises: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
@@ -38,7 +38,7 @@ class Stack(Step):
     A branch with several members stands for the mean of their probabilities.
     """
 
-    shares: Annotated[Any, Numbers("branches", low=0.0, high=1.0, learned="all but one")]
+    shares: Annotated[Any, Numbers("branches", learned="all but one")]
     branches: tuple[Chain, ...]
     completes: ClassVar[bool] = True
     normalises: ClassVar[bool] = True

@@ -58,8 +58,8 @@ class QuadraticVersusRest(Step):
     that the function is quadratic between the two and never decreases.
     """
 
-    low_slope: Annotated[Any, Numbers("in", low=0.0)]
-    high_slope: Annotated[Any, Numbers("in", low=0.0)]
+    low_slope: Annotated[Any, Numbers("in")]
+    high_slope: Annotated[Any, Numbers("in")]
     shift: Annotated[Any, Numbers("in")]
     low: Annotated[Any, Numbers("in", learned="none")]
     high: Annotated[Any, Numbers("in", learned="none")]
@@ -93,7 +93,7 @@ class EachClass(Step):
     """One table per class, knots and values (classes, knots), read at the class's probability; softmax normalises."""
 
     knots: Annotated[Any, Numbers("in knots")]
-    values: Annotated[Any, Numbers("in knots", low=FLOOR, high=1.0)]
+    values: Annotated[Any, Numbers("in knots")]
 
     def __call__(self, logits: Any) -> Any:
         """Return the logarithm of each table's value."""
@@ -122,7 +122,7 @@ class TopClass(Step):
     """
 
     knots: Annotated[Any, Numbers("knots")]
-    values: Annotated[Any, Numbers("knots", low=FLOOR, high=1.0 - FLOOR)]
+    values: Annotated[Any, Numbers("knots")]
 
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities with the new probability of the top class."""
