@@ -26,7 +26,6 @@ OURS = [
     "matrix",
     "matrix-odir",
     "dirichlet",
-    "order-invariant",
     "isotonic",
     "spline",
     "g-layers",

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,14 +11,15 @@ from sklearn.linear_model import LogisticRegression
 
 from glayers.activations import log_softmax, softmax
 from glayers.calibrators.base import Calibrator
-from glayers.calibrators.binary import BetaCalibration, PlattScaling, fit_logistic, platt_targets
-from glayers.calibrators.nonparametric import (
+from glayers.calibrators.one_versus_rest import (
+    BetaCalibration,
     HistogramBinning,
     IsotonicCalibration,
-    ScalingBinning,
+    PlattScaling,
     SplineCalibration,
+    fit_logistic,
+    platt_targets,
 )
-from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.maps.tables import look_up
 from tests.strategies import Numbers
@@ -29,10 +29,9 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
     "beta": BetaCalibration,
     "isotonic": IsotonicCalibration,
     "histogram": HistogramBinning,
-    "scaling-binning": ScalingBinning,
     "spline": SplineCalibration,
 }
-KEEP_THE_CLASS = ["scaling-binning", "spline"]
+KEEP_THE_CLASS = ["spline"]
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
@@ -73,7 +72,7 @@ def test_a_calibrated_model_stays_nearly_unchanged(name: str) -> None:
     change = np.abs(METHODS[name]().fit(z, labels).predict_proba(z) - softmax(z))
     # A bin of a fifteenth of the rows is up to 0.1 wide in its middle, so rounding to it moves rows by some hundredths.
     assert change.mean() < 0.03
-    assert change.mean() < 0.01 or name in {"histogram", "histogram of the top", "scaling-binning"}
+    assert change.mean() < 0.01 or name == "histogram"
 
 
 @every_method
@@ -101,11 +100,7 @@ def test_a_class_without_rows_keeps_a_small_positive_probability(name: str) -> N
 def test_methods_for_the_top_class_keep_the_predicted_class(name: str) -> None:
     z, _ = calibrated(500, 5)
     labels = np.random.default_rng(4).integers(0, 5, 500)  # the network knows nothing, so its top class falls to 1/5
-    expected = (
-        pytest.warns(GlayersWarning, match="uniform probabilities") if name == "scaling-binning" else nullcontext()
-    )
-    with expected:
-        fitted = METHODS[name]().fit(z, labels)
+    fitted = METHODS[name]().fit(z, labels)
     assert (fitted.predict(z) == z.argmax(axis=1)).all()
 
 
@@ -212,18 +207,6 @@ def test_histogram_binning_is_what_a_slow_loop_counts() -> None:
     each = np.stack([slow_bins(p[:, c], labels == c, 12, 1 / 3) for c in range(3)], axis=1)
     found = HistogramBinning(12).fit(z, labels).predict_proba(z)
     np.testing.assert_allclose(found, each / each.sum(axis=1, keepdims=True), atol=1e-12)
-
-
-def test_scaling_binning_gives_bin_means_of_temperature_scaling() -> None:
-    z, labels = calibrated(600, 3)
-    scaled = TemperatureScaling().fit(3 * z, labels).predict_proba(3 * z).max(axis=1)
-    expected = np.empty(600)
-    for part in np.array_split(np.argsort(scaled), 6):
-        expected[part] = scaled[part].mean()
-    found = ScalingBinning(6).fit(3 * z, labels).predict_proba(3 * z).max(axis=1)
-    free = found < expected + 1e-9
-    assert free.mean() > 0.8
-    np.testing.assert_allclose(found[free], expected[free], atol=1e-9)
 
 
 def test_a_spline_says_on_average_what_share_was_hit() -> None:

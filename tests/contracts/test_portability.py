@@ -119,7 +119,7 @@ def test_jax_compiles_the_prediction_and_keeps_its_arrays() -> None:
     import jax
     import jax.numpy as jnp
 
-    calibrator, z = fitted("order-invariant"), rows(CLASSES)
+    calibrator, z = fitted("isotonic"), rows(CLASSES)
     with jax.enable_x64(True):
         found = jax.jit(calibrator.predict_proba)(jnp.asarray(z))
         assert isinstance(found, jax.Array)
@@ -138,5 +138,5 @@ def test_arrays_of_another_shape_are_refused_also_where_values_cannot_be_checked
     one = fitted("platt", 1)
     assert torch.equal(one.predict_proba(torch.zeros(3)), one.predict_proba(torch.zeros(3, 1)))
     bad = torch.tensor([[np.nan, 0, 0, 0], [0, np.inf, 0, 0], [-np.inf] * 4, [0, -np.inf, 0, 0]], dtype=torch.float64)
-    for name in ("temperature", "isotonic", "order-invariant"):
+    for name in ("temperature", "isotonic"):
         assert fitted(name).predict_proba(bad).isnan().all(dim=1).tolist() == [True, True, True, False]

@@ -296,7 +296,6 @@ class Recorded:
     __rsub__ = _swapped("Sub")
     __truediv__ = _elementwise("Div")
     __rtruediv__ = _swapped("Div")
-    __floordiv__ = _elementwise("Div")  # of whole numbers from 0: the steps divide no others
     __neg__ = _elementwise("Neg")
     __invert__ = _elementwise("Not")
     __and__ = _elementwise("And")
@@ -372,7 +371,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "astype": _astype,
     "clip": _clip,
     "concat": lambda arrays, axis: arrays[0].graph.add("Concat", *arrays, axis=axis),
-    "cumulative_sum": lambda x, axis: x.graph.add("CumSum", x, axis),
     "exp": _elementwise("Exp"),
     "expm1": lambda x: NAMESPACE.exp(x) - 1.0,  # the lost digits are too small to matter in a log-probability
     "log": _elementwise("Log"),
@@ -388,7 +386,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduced("ReduceSum"),
     "take": lambda x, places: places.graph.add("Gather", x, places),
     "take_along_axis": lambda x, places, axis: x.graph.add("GatherElements", x, places, axis=axis),
-    "tanh": _elementwise("Tanh"),
     "where": _where,
     "zeros_like": _zeros_like,
 }
