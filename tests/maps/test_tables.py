@@ -1,6 +1,7 @@
-"""Tables and order-preserving steps: NumPy and torch agree, jumps and ends are read right, the order is kept."""
+"""Tables and curves: NumPy and torch agree, and jumps and ends are read right."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glayers.activations import softmax
-from glayers.arrays import Array
 from glayers.maps import Chain, Step
 from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest, table_of_bins
 from tests.lazy import torch
+
+if TYPE_CHECKING:
+    from glayers.arrays import Array
 
 CLASSES = 4
 HIGHEST = float(np.finfo(np.float64).max)
