@@ -27,7 +27,6 @@ OURS = [
     "matrix-odir",
     "dirichlet",
     "isotonic",
-    "spline",
     "g-layers",
     "shared-g-layers",
     "auto",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glayers.activations import softmax
 from glayers.maps import Chain, Step
-from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest, table_of_bins
+from glayers.maps.tables import EachClass, OneVersusRest, Table, look_up, one_versus_rest, table_of_bins
 from tests.lazy import torch
 
 if TYPE_CHECKING:
@@ -31,12 +31,11 @@ def random_step(name: str) -> Step:
     made: dict[str, Callable[[], Step]] = {
         "one_versus_rest": lambda: OneVersusRest(rng.random(CLASSES), rng.random(CLASSES), rng.normal(size=CLASSES)),
         "each_class": lambda: EachClass.of([random_table(rng, length) for length in (6, 4, 9, 5)]),
-        "top_class": lambda: TopClass.of(random_table(rng, 8)),
     }
     return made[name]()
 
 
-STEPS = ["one_versus_rest", "each_class", "top_class"]
+STEPS = ["one_versus_rest", "each_class"]
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -93,26 +92,3 @@ def test_log_of_the_rest_keeps_its_digits_where_the_top_class_is_certain() -> No
     _, log_rest = one_versus_rest(np.array([[0.0, 50.0, 0.0]]))
     assert log_rest[0, 1] == pytest.approx(np.log(2) - 50, rel=1e-15)
     assert log_rest[0, 0] == pytest.approx(-np.exp(-50), rel=1e-12)
-
-
-def test_the_top_class_gets_its_value_and_the_others_keep_their_proportions() -> None:
-    step = TopClass.of((np.zeros(1), np.array([0.55])))
-    # others were 0.2 and 0.1, so two parts and one part of 0.45
-    np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.3, 0.55, 0.15]])
-
-
-@given(seed=st.integers(0, 2**32 - 1), ties=st.booleans())
-def test_the_top_class_stays_on_top(seed: int, ties: bool) -> None:
-    z = np.random.default_rng(seed).normal(size=(20, CLASSES)) * 3
-    z = np.round(z) if ties else z
-    step = TopClass.of((np.zeros(1), np.array([0.01])))
-    out = softmax(step(z))
-    assert (out.argmax(axis=1) == z.argmax(axis=1)).all()
-    np.testing.assert_array_equal(step(z.reshape(4, 5, CLASSES)), step(z).reshape(4, 5, CLASSES))  # with members
-    # A capped top class ties with the runner-up: 0.2 of the other 0.3 gives 2/3 each, so 2/5, 2/5 and 1/5.
-    np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.4, 0.4, 0.2]], atol=1e-12)
-
-
-def test_a_table_of_the_top_class_stays_off_0_and_1() -> None:
-    for value in (0.0, 1.0):
-        assert 0 < float(TopClass.of((np.zeros(1), np.array([value]))).values[0]) < 1

@@ -22,7 +22,6 @@ from glayers.calibrators.one_versus_rest import (
     IsotonicCalibration,
     PlattScaling,
     QuadraticScaling,
-    SplineCalibration,
 )
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import TemperatureScaling
@@ -31,7 +30,7 @@ from glayers.serving import artifact
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
 __all__ += ["MatrixScaling", "MultiLabelCalibrator", "PaperGLayers", "PlattScaling"]
-__all__ += ["QuadraticScaling", "SharedGLayers", "SplineCalibration", "TemperatureScaling"]
+__all__ += ["QuadraticScaling", "SharedGLayers", "TemperatureScaling"]
 __all__ += ["VectorScaling", "load"]
 
 # In the order in which tables list their methods. A saved file may name these classes alone.
@@ -49,7 +48,6 @@ _ALL: tuple[type[Estimator], ...] = (
     BetaCalibration,
     IsotonicCalibration,
     HistogramBinning,
-    SplineCalibration,
     GroupCorrection,
     GroupCalibrator,
     MultiLabelCalibrator,

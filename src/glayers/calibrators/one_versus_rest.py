@@ -1,7 +1,7 @@
 """Logits and labels -> one function per class against the rest: logistic curves, or tables of rates of hits.
 
-Platt, quadratic and beta curves are tiny convex problems, solved exactly by Newton's method. Isotonic regression, bins
-and splines group rows by score: equal scores stay together, so a weight of 2 equals the row written twice.
+Platt, quadratic and beta curves are tiny convex problems, solved exactly by Newton's method. Isotonic regression and
+bins group rows by score: equal scores stay together, so a weight of 2 equals the row written twice.
 """
 
 from abc import abstractmethod
@@ -17,12 +17,11 @@ from glayers.fitting.floor import fit_floor
 from glayers.fitting.newton import Optimum, newton
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, OneVersusRest, QuadraticVersusRest, Reference, Step
-from glayers.maps.tables import EachClass, Table, TopClass, finite, one_versus_rest, slope_features, table_of_bins
+from glayers.maps.tables import EachClass, Table, finite, one_versus_rest, slope_features, table_of_bins
 from glayers.predictions import Predictions
 
 _BEND_PENALTY = 3.0  # from 0.3 to 10, held-out losses of 37 two-class problems and of simulations hardly differ
 _DECREMENT = 1e-22  # Newton's estimate of what is left to gain: below it, coefficients are exact to about 1e-11
-_POINTS = 1_000  # of a spline that becomes a table
 
 
 class CurveCalibrator(Calibrator):
@@ -256,48 +255,40 @@ def _fit_edge(features: Floats, targets: Floats, weights: Floats, keep: int) -> 
 
 
 class Groups(NamedTuple):
-    """Each score once, ascending, with the total weight of its rows and of its hits, and the number of classes."""
+    """Each score once, ascending, with the total weight of its rows and of its hits."""
 
     scores: Array
     rows: Array
     hits: Array
-    n_classes: int = 2
+
+
+def groups_of(scores: Floats, hits: Bools, weights: Floats) -> Groups:
+    """Put rows of equal score together."""
+    values, which = np.unique(scores, return_inverse=True)
+    return Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits))
 
 
 class TableCalibrator(Calibrator):
-    """A calibrator that estimates rates of hits. None minimises the log loss, and binning often raises it a little.
-
-    A confidence is the probability of one class, "correct", however low it is: its classes are calibrated one by one.
-    """
+    """One table of rates of hits per class. None minimises the log loss, and binning often raises it a little."""
 
     _warns_if_loss_rises = False
     _name: ClassVar[str]
-    _of_top: ClassVar[bool] = True  # whether one table is for the top class, or each class has its own
 
     @abstractmethod
-    def _table(self, groups: Groups) -> Table:
-        """Return the table of one class, or of the top class."""
+    def _table(self, groups: Groups, n_classes: int) -> Table:
+        """Return the table of one class."""
 
     def _fit(self, given: Predictions) -> Fitted:
-        """Fit one table to the top class, or one to each class."""
         log_p, _, labels, weights = rows_against_rest(given)
-        p = np.exp(log_p)  # the very probabilities that the tables will be applied to
-        if self._of_top and self.inputs != "confidence":
-            table = self._table_of_rows(p.max(axis=1), p.argmax(axis=1) == labels, weights, given.n_classes)
-            return Fitted(Chain((Reference(), TopClass.of(table))), self._name)
         tables = []
         for c in range(given.n_classes):
             rows = log_p[:, c] > -np.inf
-            tables.append(self._table_of_rows(p[rows, c], labels[rows] == c, weights[rows], given.n_classes))
+            table = np.array([0.0, 1.0]), np.array([0.0, 1.0])  # changes nothing
+            if rows.any():
+                groups = groups_of(np.exp(log_p[rows, c]), labels[rows] == c, weights[rows])
+                table = self._table(groups, given.n_classes)
+            tables.append(table)
         return Fitted(Chain((Reference(), EachClass.of(tables))), self._name)
-
-    def _table_of_rows(self, scores: Floats, hits: Bools, weights: Floats, n_classes: int) -> Table:
-        """Return the table of these rows; equal scores form a group. Without rows, it changes nothing."""
-        if not len(scores):
-            return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-        values, which = np.unique(scores, return_inverse=True)
-        groups = Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits), n_classes)
-        return self._table(groups)
 
 
 class IsotonicCalibration(TableCalibrator):
@@ -323,9 +314,8 @@ class IsotonicCalibration(TableCalibrator):
 
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
     _name = "isotonic calibration"
-    _of_top = False
 
-    def _table(self, groups: Groups) -> Table:
+    def _table(self, groups: Groups, n_classes: int) -> Table:  # noqa: ARG002
         from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
 
         found = isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
@@ -357,63 +347,12 @@ class HistogramBinning(TableCalibrator):
 
     methods = (Method("histogram", "Histogram binning per class", "nothing", "Zadrozny and Elkan, ICML 2001"),)
     _name = "histogram binning"
-    _of_top = False
 
     n_bins: int = 15
 
-    def _table(self, groups: Groups) -> Table:
+    def _table(self, groups: Groups, n_classes: int) -> Table:
         edges, bins = equal_mass_bins(groups, self.n_bins)
-        return table_of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
-
-
-class SplineCalibration(TableCalibrator):
-    """Fit a spline to the cumulative hits; its slope is the new probability. Gupta et al., ICLR 2021.
-
-    Rows are sorted by score. A natural cubic spline with evenly spaced knots is fitted by least squares to the
-    cumulative fraction of hits as a function of the fractile, through both ends, so the mean stays exactly the rate of
-    hits. Its slope need not be monotone; slopes outside 1e-6..1 - 1e-6 are clipped. The predicted class is kept.
-
-    Parameters
-    ----------
-    n_knots : int, default 6
-        The number of knots, at least 3.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> z = rng.normal(size=(20_000, 3)) * 2
-    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
-    >>> SplineCalibration().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
-    [[0.8, 0.1, 0.1]]
-    """
-
-    methods = (Method("spline", "Spline fit of the top class", "predicted class", "Gupta et al., ICLR 2021"),)
-    _name = "spline calibration"
-
-    n_knots: int = 6
-
-    def _table(self, groups: Groups) -> Table:
-        from scipy.interpolate import CubicSpline  # on first use: importing it takes longer than glayers
-
-        knots = np.linspace(0.0, 1.0, whole_number(self.n_knots, "n_knots", least=3))
-        total = groups.rows.sum()
-        end = np.cumsum(groups.rows) / total
-        begin = end - groups.rows / total
-        cumulative = np.cumsum(groups.hits) / total
-        basis = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")(end)
-        heights = np.zeros(len(knots))
-        heights[-1] = cumulative[-1]
-        rest = cumulative - basis @ heights
-        root = np.sqrt(groups.rows)
-        heights[1:-1] = np.linalg.lstsq(root[:, None] * basis[:, 1:-1], root * rest, rcond=None)[0]
-        curve = CubicSpline(knots, heights, bc_type="natural")
-        slope = curve((begin + end) / 2, nu=1)
-        # Many rows of one score get the mean slope over their stretch; over a short one, digits would cancel.
-        long = end - begin > 1e-6
-        slope[long] = (curve(end[long]) - curve(begin[long])) / (end[long] - begin[long])
-        # A spline is smooth: some of many points are enough for a broken line.
-        kept = np.unique(np.linspace(0, len(slope) - 1, _POINTS).astype(np.int64))
-        return groups.scores[kept], slope[kept]
+        return table_of_bins(edges, (bins.hits + 1 / n_classes) / (bins.rows + 1))
 
 
 def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:
