@@ -61,7 +61,7 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "same names": (lambda f, a: (f | {"class_names": ["a"] * 4}, a), "4 different names; got"),
     "a fact of the fit": (
         lambda f, a: (f | {"diagnostics": renamed(f["diagnostics"], "rows", "row")}, a),
-        "the diagnostics: an entry is missing, unknown or odd",
+        "Diagnostics: an entry is missing, unknown or odd",
     ),
     "structure": (lambda f, a: (f | {"structure": ["Scale"]}, a), "'0.factor' is missing"),
     "step": (lambda f, a: (f | {"structure": [*f["structure"], "Eval"]}, a), "unknown step 'Eval'"),
@@ -162,7 +162,7 @@ def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.
         load(saved)
 
 
-@pytest.mark.parametrize("length", [10**8 + 1, 2**40, 2**64 - 1])
+@pytest.mark.parametrize("length", [2**40, 2**64 - 1])
 def test_a_header_that_claims_too_much_is_not_read(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a"
     with path.open("wb") as stream:

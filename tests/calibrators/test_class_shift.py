@@ -22,6 +22,7 @@ from glayers import (
 )
 from glayers.bridges.torch import to_module
 from glayers.calibrators.class_shift import ClassShift
+from glayers.serving.artifact import decoded
 from tests.lazy import torch
 from tests.strategies import Numbers
 
@@ -285,6 +286,6 @@ def test_a_confidence_cannot_be_adapted() -> None:
 def test_a_record_of_other_entries_is_refused() -> None:
     shift = adaptation(fitted(300), frequencies=EQUAL)
     facts = json.loads(json.dumps(shift.to_dict()))
-    assert repr(ClassShift.from_dict(facts)) == repr(shift)
-    with pytest.raises(BadFile, match="record of a class shift"):
-        ClassShift.from_dict(facts | {"more": 1})
+    assert repr(decoded(ClassShift, facts)) == repr(shift)
+    with pytest.raises(BadFile, match="ClassShift: an entry is missing"):
+        decoded(ClassShift, facts | {"more": 1})

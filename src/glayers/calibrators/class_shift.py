@@ -18,7 +18,7 @@ rows can be estimated from the new rows: it is part of the standard errors and o
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from glayers.arrays import Array, Floats, Ints, effective_rows, to_floats
 from glayers.errors import BadPredictions
 from glayers.maps import Chain
 from glayers.predictions import Predictions
-from glayers.serving.artifact import decoded
 from glayers.serving.predictor import apply_map
 from glayers.text_tables import aligned_table
 
@@ -97,15 +96,6 @@ class RowSummary:
         """Return the mean calibrated probability of each class."""
         total = np.sum(self.shares, axis=0)
         return np.asarray(total / total.sum())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the counts, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, facts: object) -> Self:
-        """Return the record that a file holds. Raise an error for anything else."""
-        return decoded(cls, facts, "the summary of the calibration rows")
 
 
 class CountedRows(NamedTuple):
@@ -268,11 +258,6 @@ class ClassShift:
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, facts: object) -> Self:
-        """Return the record that `to_dict` wrote. Raise an error for anything else."""
-        return decoded(cls, facts, "the record of a class shift")
 
     def sentences(self) -> tuple[str, ...]:
         """Return the results of the two tests in words."""

@@ -28,7 +28,6 @@ from glayers.serving.predictor import CHECKS, Diagnostics
 FORMAT = 1
 POSTERIOR = "posterior."  # how the names of the arrays of a posterior begin
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
-_LONGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
 _Record = TypeVar("_Record")
 FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
 
@@ -88,13 +87,13 @@ def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def decoded(kind: type[_Record], facts: Any, what: str) -> _Record:
+def decoded(kind: type[_Record], facts: Any) -> _Record:
     """Return the dataclass whose fields a JSON object holds: lists become tuples, and objects the declared records."""
     declared = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     try:
         return kind(**{name: _frozen(value, declared[name]) for name, value in facts.items()})
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise BadFile(f"{what}: an entry is missing, unknown or odd: {error}") from error
+        raise BadFile(f"{kind.__name__}: an entry is missing, unknown or odd: {error}") from error
 
 
 def _frozen(value: Any, kind: Any) -> Any:
@@ -103,7 +102,7 @@ def _frozen(value: Any, kind: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     if is_dataclass(kind):
-        return decoded(kind, value, f"the facts of {kind.__name__}")  # type: ignore[arg-type, union-attr]
+        return decoded(kind, value)  # type: ignore[arg-type]
     if isinstance(value, dict):
         return {name: _frozen(each, get_args(kind)[1]) for name, each in value.items()}
     return value
@@ -163,7 +162,7 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
         raise BadFile(f"{kind.__name__} has the settings {listed(sorted(names))}; the file has {listed(settings)}")
     check_choice(settings["inputs"], CHECKS, "the setting inputs")
     new = kind(**settings)
-    new.diagnostics_ = decoded(Diagnostics, facts["diagnostics"], "the diagnostics")
+    new.diagnostics_ = decoded(Diagnostics, facts["diagnostics"])
     n_logits = facts["n_logits"]
     n_classes = facts["n_classes"]
     # Before anything is made for each class: the file is really about so many classes.
@@ -180,7 +179,7 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
     for name in kind._kept:
         setattr(new, name, kept[name])
     for name, record in kind._records.items():
-        setattr(new, name, None if kept[name] is None else record.from_dict(kept[name]))
+        setattr(new, name, None if kept[name] is None else decoded(record, kept[name]))
     new._check_loaded()
     return new
 
@@ -223,7 +222,7 @@ def _facts_in(stream: BinaryIO) -> dict[str, Any]:
     """Return the facts in the header of a file. Of a file that is not ours, such as a network, read no more."""
     size = os.fstat(stream.fileno()).st_size
     length = int.from_bytes(stream.read(8), "little")
-    if length > min(size - 8, _LONGEST_HEADER):
+    if length > size - 8:
         raise BadFile(f"does not begin as a safetensors file does; {DAMAGED}")
     header = json.loads(stream.read(length).decode())
     try:

@@ -190,10 +190,6 @@ def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
     return run
 
 
-def _log_softmax(_: LogSoftmax) -> Kernel:
-    return lambda rows: StepRows(scores=rows.scores) if "logits" in rows.__dict__ else rows
-
-
 def _dense(step: Dense) -> Kernel:
     bias = step.bias[..., None, :]
 
@@ -331,7 +327,6 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Dense: _dense,
     Floor: _floor,
     KeepOrder: _keep_order,
-    LogSoftmax: _log_softmax,
     Shared: _shared,
     Stack: _stack,
     UniformShare: _uniform_share,
