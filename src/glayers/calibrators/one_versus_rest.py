@@ -5,12 +5,12 @@ bins group rows by score: equal scores stay together, so a weight of 2 equals th
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Array, Bools, Floats, Ints
+from glayers.arrays import Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.checks import whole_number
 from glayers.fitting.floor import fit_floor
@@ -254,20 +254,6 @@ def _fit_edge(features: Floats, targets: Floats, weights: Floats, keep: int) -> 
     return fit._replace(point=point)
 
 
-class Groups(NamedTuple):
-    """Each score once, ascending, with the total weight of its rows and of its hits."""
-
-    scores: Array
-    rows: Array
-    hits: Array
-
-
-def groups_of(scores: Floats, hits: Bools, weights: Floats) -> Groups:
-    """Put rows of equal score together."""
-    values, which = np.unique(scores, return_inverse=True)
-    return Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits))
-
-
 class TableCalibrator(Calibrator):
     """One table of rates of hits per class. None minimises the log loss, and binning often raises it a little."""
 
@@ -275,8 +261,8 @@ class TableCalibrator(Calibrator):
     _name: ClassVar[str]
 
     @abstractmethod
-    def _table(self, groups: Groups, n_classes: int) -> Table:
-        """Return the table of one class."""
+    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:
+        """Return the table of one class, given each score once, ascending, and the weights of its rows and hits."""
 
     def _fit(self, given: Predictions) -> Fitted:
         log_p, _, labels, weights = rows_against_rest(given)
@@ -285,8 +271,10 @@ class TableCalibrator(Calibrator):
             rows = log_p[:, c] > -np.inf
             table = np.array([0.0, 1.0]), np.array([0.0, 1.0])  # changes nothing
             if rows.any():
-                groups = groups_of(np.exp(log_p[rows, c]), labels[rows] == c, weights[rows])
-                table = self._table(groups, given.n_classes)
+                scores, which = np.unique(np.exp(log_p[rows, c]), return_inverse=True)
+                n_rows = np.bincount(which, weights[rows])
+                n_hits = np.bincount(which, weights[rows] * (labels[rows] == c))
+                table = self._table(scores, n_rows, n_hits, given.n_classes)
             tables.append(table)
         return Fitted(Chain((Reference(), EachClass.of(tables))), self._name)
 
@@ -315,13 +303,13 @@ class IsotonicCalibration(TableCalibrator):
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
     _name = "isotonic calibration"
 
-    def _table(self, groups: Groups, n_classes: int) -> Table:  # noqa: ARG002
+    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:  # noqa: ARG002
         from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
 
-        found = isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
+        found = isotonic_regression(hits / rows, weights=rows)
         # Both ends of each block: the points between them are on a line.
         kept = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
-        return groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0)
+        return scores[kept], np.clip(found.x[kept], 0.0, 1.0)
 
 
 class HistogramBinning(TableCalibrator):
@@ -350,30 +338,27 @@ class HistogramBinning(TableCalibrator):
 
     n_bins: int = 15
 
-    def _table(self, groups: Groups, n_classes: int) -> Table:
-        edges, bins = equal_mass_bins(groups, self.n_bins)
-        return table_of_bins(edges, (bins.hits + 1 / n_classes) / (bins.rows + 1))
+    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:
+        edges = equal_mass_edges(scores, rows, self.n_bins)
+        bins = np.searchsorted(edges, scores, side="right")
+        rates = (np.bincount(bins, hits) + 1 / n_classes) / (np.bincount(bins, rows) + 1)
+        return table_of_bins(edges, rates)
 
 
-def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:
-    """Cut scores into at most `n_bins` bins of equal weight; a group goes to the bin of its middle.
+def equal_mass_edges(scores: Floats, rows: Floats, n_bins: int) -> Floats:
+    """Cut scores into at most `n_bins` bins of equal weight; return the scores at which the next bin begins.
 
-    Return the scores at which the next bin begins, and the bins, with their mean scores.
+    A score goes to the bin of the middle of its rows.
 
-    >>> equal_mass_bins(Groups(np.array([0.1, 0.2, 0.4]), np.ones(3), np.zeros(3)), 3)[0].round(2).tolist()
+    >>> equal_mass_edges(np.array([0.1, 0.2, 0.4]), np.ones(3), 3).round(2).tolist()
     [0.15, 0.3]
     """
-    total = np.cumsum(groups.rows)
-    middle = (total - groups.rows / 2) / total[-1]
+    total = np.cumsum(rows)
+    middle = (total - rows / 2) / total[-1]
     # The nudge keeps sums of weights that should be equal on one side.
     wanted = np.floor(middle * whole_number(n_bins, "n_bins", least=1) + 1e-9).astype(np.int64)
     last = np.flatnonzero(np.diff(wanted))
-    below = groups.scores[last]
-    above = groups.scores[last + 1]
+    below = scores[last]
+    above = scores[last + 1]
     halfway = (below + above) / 2
-    edges = np.where(halfway > below, halfway, above)
-    which = np.searchsorted(edges, groups.scores, side="right")
-    rows = np.bincount(which, groups.rows)
-    hits = np.bincount(which, groups.hits)
-    scores = np.bincount(which, groups.rows * groups.scores)
-    return edges, Groups(scores / rows, rows, hits)
+    return np.where(halfway > below, halfway, above)

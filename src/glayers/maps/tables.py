@@ -155,8 +155,9 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     first = xp.arange(n_tables, device=device_of(at)) * length
 
     def entries(table: Any, place: Any) -> Any:
-        place = xp.clip(place, min=0, max=length - 1)
-        read = xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,)))
+        place = first + xp.clip(place, min=0, max=length - 1)
+        flat = xp.reshape(table, (-1,))
+        read = xp.take(flat, xp.reshape(place, (-1,)))
         return xp.reshape(read, (*at.shape[:-2], -1, n_tables))  # not at.shape: a traced number of rows is unknown
 
     # How many knots lie at or below the number, bit by bit, in all columns at once.
@@ -168,6 +169,9 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     left = entries(knots, passed - 1)
     width = entries(knots, passed) - left
     inside = width > 0
-    share = xp.where(inside, (at - left) / xp.where(inside, width, 1.0), 0.0)
+    divisor = xp.where(inside, width, 1.0)
+    share = xp.where(inside, (at - left) / divisor, 0.0)
+    share = xp.clip(share, min=0.0, max=1.0)
     before = entries(values, passed - 1)
-    return before + xp.clip(share, min=0.0, max=1.0) * (entries(values, passed) - before)
+    after = entries(values, passed)
+    return before + share * (after - before)
