@@ -422,9 +422,9 @@ def _standard_errors(sample: CountedRows, m: Floats, w: Floats, before: Floats, 
     slope = (np.eye(len(m)) - (w * before / total)[:, None]) / total
     by_ratio = slope @ (before[:, None] * inverse)
     by_label = slope * w
-    of_new = by_ratio @ _covariance(r, sample.weights) @ by_ratio.T
+    of_new = by_ratio @ np.cov(r.T, aweights=sample.weights, ddof=0) @ by_ratio.T
     # New rows with weights 1 / s(x) stand for calibration rows.
-    of_p = _covariance(sample.p, sample.weights / density)
+    of_p = np.cov(sample.p.T, aweights=sample.weights / density, ddof=0)
     of_labels = np.diag(m) - np.outer(m, m)
     crossed = by_ratio @ of_p @ by_label.T
     of_old = by_ratio @ of_p @ by_ratio.T - crossed - crossed.T + by_label @ of_labels @ by_label.T
@@ -444,13 +444,6 @@ def _inverse_information(sample: CountedRows, r: Floats, m: Floats) -> Floats:
     return np.asarray(rotated / np.maximum(values, 1 / sample.total) @ rotated.T)
 
 
-def _covariance(values: Floats, weights: Floats) -> Floats:
-    """Return the weighted covariance of values (n, k)."""
-    weights = weights / weights.sum()
-    centred = values - weights @ values
-    return np.asarray((centred * weights[:, None]).T @ centred)
-
-
 def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: float) -> tuple[float, float]:
     """Test whether class frequencies differ, from the differences d of the mean probabilities of the two samples.
 
@@ -467,7 +460,7 @@ def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: flo
     if fewer < 2 * _LEAST_EXPECTED:
         return math.nan, math.inf
     mean = sample.mean(sample.p)
-    covariance = _covariance(sample.p, sample.weights)
+    covariance = np.cov(sample.p.T, aweights=sample.weights, ddof=0)
     spread = covariance + np.outer(mean, mean)
     old_variances = np.array(summary.squares) - m**2
     pooled = (n_new * np.diag(covariance) + n_old * old_variances) / (n_new + n_old)

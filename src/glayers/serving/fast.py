@@ -90,11 +90,6 @@ class StepRows:
         """The ten highest log-probabilities from the highest down."""
         return np.sort(self.top, axis=-1)[:, ::-1]
 
-    @_lazy
-    def clipped(self) -> Floats:
-        """Log-probabilities, at least -15."""
-        return np.maximum(self.log_p, LOWEST)
-
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
 
@@ -299,7 +294,7 @@ def _shared(step: Shared) -> Kernel:
         sizes += weight[0]
         functions = np.array([function.T for function in bends(rows.top)])
         bent = np.einsum("nj,jdn->dn", sizes[:, 1:], functions).T
-        result = sizes[:, :1] * rows.clipped
+        result = sizes[:, :1] * np.maximum(rows.log_p, LOWEST)
         if rows.places is None:
             result += bent
         else:
