@@ -292,7 +292,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, bytes], data: st.DataObject) -> None:
     path = folder / "random"
@@ -313,7 +313,7 @@ def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, b
     assert np.isfinite(loaded.predict_proba(tilted()[0])).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=3),
     structure=st.recursive(

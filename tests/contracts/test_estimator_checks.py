@@ -47,7 +47,7 @@ EXCLUDED = {
 EXCLUDED_FOR_SOME = {
     "check_classifiers_one_label": (
         "wants the only label seen predicted everywhere; these keep the predicted class, or stop short of it",
-        {"temperature", "vector", "g-layers", "isotonic"},
+        {"temperature", "vector", "g-layers"},
     ),
     "check_fit2d_1sample": (
         "wants other words where one row cannot be cut into folds",

@@ -116,7 +116,7 @@ def test_jax_compiles_the_prediction_and_keeps_its_arrays() -> None:
     import jax
     import jax.numpy as jnp
 
-    calibrator, z = fitted("isotonic"), rows(CLASSES)
+    calibrator, z = fitted("vector"), rows(CLASSES)
     with jax.enable_x64(True):
         found = jax.jit(calibrator.predict_proba)(jnp.asarray(z))
         assert isinstance(found, jax.Array)
