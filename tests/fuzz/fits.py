@@ -13,7 +13,7 @@ from tests.contracts.calibrators import FAST
 from tests.fuzz.mutations import Random, pick
 
 TORCH = ("auto", "g-layers", "g-layers-paper", "shared-g-layers")
-# In g-layers and order-preserving maps, little enough that an input takes a moment.
+# In g-layers, little enough that an input takes a moment.
 SETTINGS = FAST | {"auto": {"time_budget": 0.0, "n_folds": 2}}
 
 

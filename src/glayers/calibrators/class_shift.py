@@ -97,6 +97,10 @@ class RowSummary:
         total = np.sum(self.shares, axis=0)
         return np.asarray(total / total.sum())
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts, ready for JSON."""
+        return asdict(self)
+
 
 class CountedRows(NamedTuple):
     """Independent rows: their places, weights that add up to Kish's effective number of rows, what the map says.

@@ -235,17 +235,12 @@ def _facts_in(stream: BinaryIO) -> dict[str, Any]:
     return facts
 
 
-def _steps_in_files() -> dict[str, type[Step]]:
-    """Return the steps of glayers; a fitted map is one chain, with others only in branches."""
-    found = {}
-    for kind in Step.__subclasses__():
-        own = kind.__module__.startswith("glayers.maps.")
-        if own and kind not in (Chain, EachColumn):
-            found[kind.__name__] = kind
-    return found
-
-
-STEPS: dict[str, type[Step]] = _steps_in_files()
+# The steps of glayers; a fitted map is one chain, with others only in branches.
+STEPS: dict[str, type[Step]] = {
+    kind.__name__: kind
+    for kind in Step.__subclasses__()
+    if kind.__module__.startswith("glayers.maps.") and kind not in (Chain, EachColumn)
+}
 
 
 def structure_of(chain: Chain) -> list[Any]:
