@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from glayers import (
     shift_test,
 )
 from glayers.calibrators.class_shift import RowSummary, merge_neighbours
+from glayers.serving.artifact import decoded
 from glayers.shift import _compare_classes
 from tests.strategies import Numbers
 
@@ -169,10 +171,11 @@ def test_many_rows_give_the_counts_of_a_part() -> None:
 
 @pytest.mark.parametrize("change", [{"histograms": {"confidence": 1}}, {"more": 1}])
 def test_a_record_of_other_entries_is_refused(change: dict[str, object]) -> None:
-    facts = TemperatureScaling().fit(*drawn(50, 0)).calibration_rows_.to_dict()
-    assert RowSummary.from_dict(json.loads(json.dumps(facts))).to_dict() == facts
+    kept = TemperatureScaling().fit(*drawn(50, 0)).calibration_rows_
+    facts = json.loads(json.dumps(asdict(kept)))
+    assert decoded(RowSummary, facts) == kept
     with pytest.raises(BadFile, match="an entry is missing, unknown or odd"):
-        RowSummary.from_dict(json.loads(json.dumps(facts)) | change)
+        decoded(RowSummary, facts | change)
 
 
 def test_wrong_input_is_refused() -> None:

@@ -32,7 +32,7 @@ from glayers.text_tables import aligned_table, html_table
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
 # Of a confidence: those that calibrate a single probability, however low it is.
-CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto")
+CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "auto")
 # Methods with a weight for every pair of classes
 _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes

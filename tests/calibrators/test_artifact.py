@@ -20,8 +20,8 @@ from glayers import (
     GLayers,
     GlayersError,
     MatrixScaling,
-    OrderPreserving,
     Predictions,
+    SharedGLayers,
     TemperatureScaling,
     VectorScaling,
     load,
@@ -65,11 +65,11 @@ def test_a_file_holds_arrays_by_name_and_all_else_as_json(tmp_path: Path) -> Non
 
 
 def test_what_is_kept_by_name_keeps_its_order(tmp_path: Path) -> None:
-    order: Any = copy(fitted("order-invariant"))
-    order.held_out_loss_ = {"vector": 0.75, "g-layers": 0.25, "text": "zwei\nZeilen \u2028 \ud800"}
+    order: Any = copy(fitted("shared-g-layers"))
+    order.gain_ = {"vector": 0.75, "g-layers": 0.25, "text": "zwei\nZeilen \u2028 \ud800"}
     order.save(tmp_path / "a")
-    again = load(tmp_path / "a").held_out_loss_
-    assert again == order.held_out_loss_
+    again = load(tmp_path / "a").gain_
+    assert again == order.gain_
     assert list(again) == ["vector", "g-layers", "text"]
 
 
@@ -99,13 +99,11 @@ def test_numbers_come_back_as_they_were_whatever_order_they_lay_in(tmp_path: Pat
 
 
 def test_what_a_subclass_keeps_comes_back_and_the_rest_does_not(tmp_path: Path) -> None:
-    fitted("order-invariant").save(tmp_path / "o.safetensors")
+    fitted("shared-g-layers").save(tmp_path / "o.safetensors")
     fitted("g-layers").save(tmp_path / "g.safetensors")
     kept, plain = load(tmp_path / "o.safetensors"), load(tmp_path / "g.safetensors")
-    assert isinstance(kept, OrderPreserving)
-    assert [kept.held_out_loss_, kept.held_out_loss_of_temperature_] == [
-        getattr(fitted("order-invariant"), name) for name in ("held_out_loss_", "held_out_loss_of_temperature_")
-    ]
+    assert isinstance(kept, SharedGLayers)
+    assert kept.gain_ == fitted("shared-g-layers").gain_
     assert "out_of_fold_" not in vars(plain)
 
 
@@ -156,7 +154,7 @@ def test_another_process_without_torch_loads_predicts_and_saves_the_same_bytes_a
         "    assert (folder / 'again').read_bytes() == file.read_bytes(), file\n"
         "    print(file.stem)\n"
         "assert not asked, asked\n"
-        "for name in ('g-layers', 'g-layers-paper', 'order-invariant', 'temperature'):\n"
+        "for name in ('g-layers', 'g-layers-paper', 'temperature'):\n"
         "    calibrator = glayers.CALIBRATORS[name]()\n"
         "    try: calibrator.fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 1])\n"
         "    except ModuleNotFoundError as error: print(error)\n"
@@ -171,7 +169,7 @@ def test_another_process_without_torch_loads_predicts_and_saves_the_same_bytes_a
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert set(said[: len(CALIBRATORS)]) == set(CALIBRATORS)
-    assert said[len(CALIBRATORS) :] == ['torch is missing: pip install "glayers[fit]"'] * 3
+    assert said[len(CALIBRATORS) :] == ['torch is missing: pip install "glayers[fit]"'] * 2
 
 
 # What no file can hold is said before anything is written.
@@ -216,7 +214,7 @@ def test_the_way_out_leads_out(tmp_path: Path) -> None:
     ("spoil", "complaint"),
     [
         (lambda c: with_map(c, Chain((Scale(np.array(np.nan)),))), "0.factor must hold finite numbers"),
-        (lambda c: with_map(c, Chain((Scale(np.ones(3)),))), "0.factor has shape"),
+        (lambda c: with_map(c, Chain((Scale(np.ones(3)),))), "0.factor must hold finite numbers of shape"),
         (lambda c: setattr(c, "class_names_", ("a", "b")), "4 different names; got"),
     ],
     ids=["nan", "shape", "names"],

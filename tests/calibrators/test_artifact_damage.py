@@ -61,13 +61,16 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "same names": (lambda f, a: (f | {"class_names": ["a"] * 4}, a), "4 different names; got"),
     "a fact of the fit": (
         lambda f, a: (f | {"diagnostics": renamed(f["diagnostics"], "rows", "row")}, a),
-        "the diagnostics: an entry is missing, unknown or odd",
+        "Diagnostics: an entry is missing, unknown or odd",
     ),
     "structure": (lambda f, a: (f | {"structure": ["Scale"]}, a), "'0.factor' is missing"),
     "step": (lambda f, a: (f | {"structure": [*f["structure"], "Eval"]}, a), "unknown step 'Eval'"),
     "array gone": (lambda f, a: (f, {k: v for k, v in a.items() if k != "1.factor"}), "'1.factor' is missing"),
     "more arrays": (lambda f, a: (f, a | {"9.factor": np.ones(())}), "no step has an array '9.factor'"),
-    "shape": (lambda f, a: (f, a | {"1.factor": np.ones(1)}), r"1.factor has shape \(1,\)"),
+    "shape": (
+        lambda f, a: (f, a | {"1.factor": np.ones(1)}),
+        r"1.factor must hold finite numbers of shape \(\); it is \(1,\)",
+    ),
     "float32": (
         lambda f, a: (f, a | {"1.factor": np.ones((), np.float32)}),
         "must be of type F64; it is F32",
@@ -75,10 +78,6 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "int64": (lambda f, a: (f, a | {"1.factor": np.ones((), np.int64)}), "must be of type F64; it is I64"),
     "nan": (lambda f, a: (f, a | {"1.factor": np.array(np.nan)}), "1.factor must hold finite numbers"),
     "inf": (lambda f, a: (f, a | {"1.factor": np.array(np.inf)}), "1.factor must hold finite numbers"),
-    "share": (
-        lambda f, a: (f, a | {"3.shares": np.array([2.0, -1.0])}),
-        "3.shares must hold finite numbers from 0 to 1",
-    ),
 }
 
 
@@ -163,7 +162,7 @@ def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.
         load(saved)
 
 
-@pytest.mark.parametrize("length", [10**8 + 1, 2**40, 2**64 - 1])
+@pytest.mark.parametrize("length", [2**40, 2**64 - 1])
 def test_a_header_that_claims_too_much_is_not_read(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a"
     with path.open("wb") as stream:
@@ -232,7 +231,7 @@ def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Pa
 # Files damaged at random.
 
 
-SOUND = ["temperature", "g-layers", "order-invariant", "histogram"]
+SOUND = ["temperature", "g-layers", "histogram"]
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +292,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, bytes], data: st.DataObject) -> None:
     path = folder / "random"
@@ -314,11 +313,11 @@ def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, b
     assert np.isfinite(loaded.predict_proba(tilted()[0])).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=3),
     structure=st.recursive(
-        st.lists(st.sampled_from(["Scale", "Dense", "Relu", "TopClass", "Invariant", "Centre"]), max_size=3),
+        st.lists(st.sampled_from(["Scale", "Dense", "Relu", "Centre"]), max_size=3),
         lambda inner: st.lists(st.fixed_dictionaries({"Floor": inner}), max_size=2),
         max_leaves=4,
     ),

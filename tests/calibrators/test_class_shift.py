@@ -22,6 +22,7 @@ from glayers import (
 )
 from glayers.bridges.torch import to_module
 from glayers.calibrators.class_shift import ClassShift
+from glayers.serving.artifact import decoded
 from tests.lazy import torch
 from tests.strategies import Numbers
 
@@ -51,19 +52,19 @@ def log_loss(calibrator: Calibrator, z: Numbers, labels: Numbers) -> float:
 @pytest.mark.filterwarnings("ignore:class shift does not explain")  # once in twenty times, at the level
 def test_shifted_frequencies_are_recovered_within_their_errors_and_lower_the_loss() -> None:
     scores, losses = [], []
-    for seed in range(30):
+    for seed in range(15):
         z, labels = drawn(600, SHIFTED, 100 + seed)
         calibrator = fitted(1_000, seed)
-        found = adaptation(calibrator, z)
+        adapted, known = calibrator.adapt(z), calibrator.adapt(frequencies=SHIFTED)
+        found: Any = adapted.adaptation_
         assert found.shifted
         scores.append((np.array(found.estimated) - SHIFTED) / np.array(found.standard_errors))
-        adapted, known = calibrator.adapt(z), calibrator.adapt(frequencies=SHIFTED)
         losses.append([log_loss(each, z, labels) for each in (calibrator, adapted, known)])
     before, after, at_best = np.mean(losses, axis=0)
     assert at_best < before - 0.1
     assert after < at_best + 0.01
     assert 0.7 < np.std(scores) < 1.3  # 1, were the errors exact
-    assert np.abs(np.mean(scores, axis=0)).max() < 0.6  # three standard errors of a mean of 30
+    assert np.abs(np.mean(scores, axis=0)).max() < 0.78  # three standard errors of a mean of 15
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
@@ -74,7 +75,7 @@ def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bi
         return 1.5 * x + [bias, 0.0], labels
 
     estimates, errors = [], []
-    for seed in range(100):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         calibrator = TemperatureScaling().fit(*drawn_two(300, [0.5, 0.5], rng))
         with warnings.catch_warnings(action="ignore"):
@@ -83,7 +84,7 @@ def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bi
         errors.append(found.standard_errors)
     first, second = np.array(errors).T
     assert first == pytest.approx(second, rel=1e-9)
-    # The standard deviation of 100 draws has a standard error of 7 %.
+    # The standard deviation of 60 draws has a standard error of 9 %.
     assert first.mean() == pytest.approx(np.std(estimates), rel=0.2)
 
 
@@ -285,6 +286,6 @@ def test_a_confidence_cannot_be_adapted() -> None:
 def test_a_record_of_other_entries_is_refused() -> None:
     shift = adaptation(fitted(300), frequencies=EQUAL)
     facts = json.loads(json.dumps(shift.to_dict()))
-    assert repr(ClassShift.from_dict(facts)) == repr(shift)
-    with pytest.raises(BadFile, match="record of a class shift"):
-        ClassShift.from_dict(facts | {"more": 1})
+    assert repr(decoded(ClassShift, facts)) == repr(shift)
+    with pytest.raises(BadFile, match="ClassShift: an entry is missing"):
+        decoded(ClassShift, facts | {"more": 1})

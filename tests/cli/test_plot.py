@@ -66,7 +66,7 @@ def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder
     assert f"<!-- {'a' * 23}… -->" in Path("classes.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["reliability", "ks", "errors", "methods"])
+@pytest.mark.parametrize("kind", ["reliability", "ks", "errors"])
 def test_figures_of_the_top_class_need_confidence_and_correct_only(
     folder: Path, unrendered: list[Figure], kind: str
 ) -> None:
@@ -103,7 +103,6 @@ def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], s
 
 def test_a_figure_that_the_rows_do_not_allow_is_one_line(folder: Path) -> None:
     assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--event", "rank:9"))
-    assert "2 or more" in complaint(run("plot", "methods", "test.npz", "-o", "x.png"))
     assert leftovers(folder) == []
 
 

@@ -58,10 +58,8 @@ METHODS = {"one": TEST, "two": TEST.with_logits(LOGITS / 2)}
 FEW: dict[str, Any] = {
     "max_epochs": 2,
     "n_folds": 2,
-    "max_iterations": 2,
     "time_budget": 1.0,
     "n_resamples": 9,
-    "n_knots": 4,
     "learning_rate": 0.01,
     "weight_decay": 0.01,
     "progress": False,
@@ -103,7 +101,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "calibration_gap": partial(glayers.calibration_gap, TEST, calibrator=glayers.TemperatureScaling()),
     "calibration_gap of any calibrator": lambda g: g is None or glayers.calibration_gap(TEST, calibrator=g),
     "rows_needed": partial(glayers.rows_needed, TEST, calibrator=glayers.TemperatureScaling()),
-    **{f"figure {kind}": partial(figure, kind, METHODS) for kind in ("reliability", "methods")},
+    "figure": partial(figure, "errors", METHODS),
 }
 
 

@@ -47,7 +47,7 @@ EXCLUDED = {
 EXCLUDED_FOR_SOME = {
     "check_classifiers_one_label": (
         "wants the only label seen predicted everywhere; these keep the predicted class, or stop short of it",
-        {"temperature", "vector", "g-layers", "spline"},
+        {"temperature", "vector", "g-layers"},
     ),
     "check_fit2d_1sample": (
         "wants other words where one row cannot be cut into folds",
@@ -59,7 +59,7 @@ EXCLUDED_FOR_SOME = {
 QUICK: dict[str, dict[str, Any]] = {
     "temperature": {},
     "vector": {},
-    "spline": {},
+    "isotonic": {},
     "g-layers": {"max_epochs": 1},
     "auto": {"time_budget": 0.0},
 }

@@ -13,7 +13,7 @@ from experiments.paper.studies.regularised import RegularisedGLayers
 from glayers import CALIBRATORS, BadPredictions, GlayersWarning, Predictions, load, metrics
 from glayers.activations import softmax
 from glayers.calibrators import Calibrator
-from glayers.calibrators.nonparametric import TableCalibrator
+from glayers.calibrators.one_versus_rest import TableCalibrator
 from tests.contracts.calibrators import CLASSES, ROWS, every_calibrator, fitted, make, tilted
 from tests.contracts.test_every_metric import every_metric
 from tests.strategies import Numbers

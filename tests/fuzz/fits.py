@@ -8,12 +8,12 @@ import numpy as np
 
 from glayers import CALIBRATORS, GlayersError, GlayersWarning, Predictions, metrics
 from glayers.arrays import Array
-from glayers.calibrators.nonparametric import TableCalibrator
+from glayers.calibrators.one_versus_rest import TableCalibrator
 from tests.contracts.calibrators import FAST
 from tests.fuzz.mutations import Random, pick
 
-TORCH = ("auto", "g-layers", "g-layers-paper", "shared-g-layers", "order-invariant")
-# In g-layers and order-preserving maps, little enough that an input takes a moment.
+TORCH = ("auto", "g-layers", "g-layers-paper", "shared-g-layers")
+# In g-layers, little enough that an input takes a moment.
 SETTINGS = FAST | {"auto": {"time_budget": 0.0, "n_folds": 2}}
 
 

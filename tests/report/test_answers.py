@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -142,9 +143,14 @@ CASES: dict[str, Callable[[], Measurements]] = {
 }
 
 
+@cache
+def case(name: str) -> Measurements:
+    return CASES[name]()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_says_what_somebody_read(name: str) -> None:
-    said = words_of(CASES[name]())
+    said = words_of(case(name))
     golden = GOLDEN / f"{name}.txt"
     if os.environ.get("GLAYERS_REDRAW"):
         golden.write_text(said, encoding="utf-8")
@@ -157,7 +163,7 @@ def test_every_golden_text_has_its_case() -> None:
 
 @pytest.mark.parametrize("name", ["overconfident", "calibrated", "does-not-help", "right-on-average", "one-class-off"])
 def test_no_two_statements_of_a_page_contradict_each_other(name: str) -> None:
-    found = CASES[name]()
+    found = case(name)
     lines = method_lines(found)
     before, _, after = verdict_sentence(found).partition("fter calibration with")
     for said, (method, test) in zip((before, after), found.compared.calibration_tests.items(), strict=True):
@@ -180,7 +186,7 @@ def test_the_headline_says_the_numbers_of_the_scorecards(given: Compared, measur
 
 
 def test_adapting_is_advised_where_class_frequencies_changed() -> None:
-    (finding,) = class_shift().findings
+    (finding,) = case("class-shift").findings
     assert "labels (p < 0.0001" in finding.found
     assert "glayers adapt" in finding.advice
 

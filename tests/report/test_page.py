@@ -119,7 +119,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     found = small()
     with pytest.raises(BadFile, match="is a directory; give the name of a file in it"):
         write_report(found, tmp_path, force=True)

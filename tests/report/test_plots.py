@@ -118,17 +118,6 @@ def test_what_needs_all_classes_refuses_confidences() -> None:
         plots.figure("ks", {"model": pair}, event=label(2))
 
 
-def test_the_methods_stand_at_their_differences_from_the_first() -> None:
-    given, labels = methods()
-    shown = given | {"half way": (given["uncalibrated"] + given["calibrated"]) / 2}
-    figure = plots.figure("methods", shown, labels)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["calibrated", "half way"]
-    found = metrics.paired_differences(shown, labels, metrics=["nll"])
-    expected = [found.between("nll", name, "uncalibrated").interval.value for name in ("calibrated", "half way")]
-    (dots,) = figure.axes[0].collections
-    assert np.asarray(dots.get_offsets())[:, 0].tolist() == pytest.approx(expected)
-
-
 def test_a_figure_saves_as_png_and_as_svg() -> None:
     given, labels = methods(n=60)
     figure = plots.figure("ks", {"model": given["uncalibrated"]}, labels)
@@ -200,8 +189,7 @@ def test_lines_and_letters_stand_out_from_the_ground() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "choices", "said"),
     [
-        ("reliability", {}, {}, "methods must be 1 or more sets of probabilities by name"),
-        ("methods", {"uncalibrated": [[0.5, 0.5]]}, {}, "methods must be 2 or more"),
+        ("reliability", {}, {}, "methods must be sets of probabilities by name"),
         ("reliability", [[0.5, 0.5]], {}, r"got \[\[0.5, 0.5\]\]"),
         ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'errors', 'reliability', "),
     ],
@@ -226,7 +214,7 @@ def test_displays_draw_what_the_figures_show_on_any_axes() -> None:
     mine = axes()
     found = plots.KsDisplay.from_predictions(Predictions(np.log(p), labels), event=rank(2), ax=mine)
     assert (found.ax_, found.figure_) == (mine, mine.figure)
-    assert mine.get_title() == f"KS {100 * metrics.ks(p, labels, event=rank(2)):.2f} %"
+    assert mine.get_title() == f"rank 2\nKS {100 * metrics.ks(p, labels, event=rank(2)):.2f} %"
     assert mine.get_legend() is not None
 
 

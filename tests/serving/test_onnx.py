@@ -58,16 +58,6 @@ def test_a_graph_that_differs_from_numpy_is_not_written(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"t.onnx": b"old"}
 
 
-def test_float32_throughout_is_refused_where_it_is_too_coarse(tmp_path: Path) -> None:
-    fitted("temperature").to_onnx(tmp_path / "t.onnx", compute_dtype="float32")
-    kinds = {tensor.data_type for tensor in onnx.load(tmp_path / "t.onnx").graph.initializer}
-    assert onnx.TensorProto.DOUBLE not in kinds
-    with pytest.raises(GlayersError, match='Use compute_dtype="float64"'):
-        fitted("spline").to_onnx(tmp_path / "s.onnx", compute_dtype="float32")
-    with pytest.raises(BadPredictions, match="compute_dtype must be one of 'float32', 'float64'; got 'float16'"):
-        fitted("temperature").to_onnx(tmp_path / "t.onnx", compute_dtype="float16")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("inputs", ["probabilities", "confidence"])
 def test_probabilities_and_confidences_are_inputs_too(
     inputs: Literal["probabilities", "confidence"], tmp_path: Path
@@ -144,7 +134,7 @@ def by_numpy(network: nn.Module, name: str, images: Numbers) -> tuple[Numbers, N
 def test_a_network_and_its_calibration_make_one_file(
     kind: str, network: nn.Module, name: str, networks: Path, tmp_path: Path
 ) -> None:
-    append(networks / f"{kind}.onnx", fitted(name), tmp_path / "both.onnx", IMAGES)
+    append(onnx.load(networks / f"{kind}.onnx"), fitted(name), tmp_path / "both.onnx", {"images": IMAGES})
     session = session_of(tmp_path / "both.onnx")
     assert [each.name for each in session.get_inputs()] == ["images"]
     for images in (IMAGES, IMAGES[:1]):
@@ -184,13 +174,9 @@ def test_a_calibrated_torch_network_becomes_one_file(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_the_network_is_refused(networks: Path, tmp_path: Path) -> None:
-    network, path = networks / "classifier.onnx", tmp_path / "both.onnx"
+    network, path = onnx.load(networks / "classifier.onnx"), tmp_path / "both.onnx"
     with pytest.raises(BadPredictions, match=r"the output 'logits' has shape .*4.*, but the calibrator needs 1 logits"):
-        append(network, fitted("temperature", 1), path, IMAGES)
-    with pytest.raises(BadPredictions, match="output must be one of 'logits'; got 'scores'"):
-        append(network, fitted("temperature"), path, IMAGES, output="scores")
+        append(network, fitted("temperature", 1), path, {"images": IMAGES})
     with pytest.raises(ValueError, match=r"Required inputs \(\['images'\]\) are missing"):
         append(network, fitted("temperature"), path, {"pixels": IMAGES})
-    with pytest.raises(GlayersError, match=r"none\.onnx"):
-        append(tmp_path / "none.onnx", fitted("temperature"), path, IMAGES)
     assert list(tmp_path.iterdir()) == []

@@ -11,27 +11,26 @@ from typing import Any
 
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Method
-from glayers.calibrators.binary import BetaCalibration, PlattScaling, QuadraticScaling
 from glayers.calibrators.estimator import Estimator
 from glayers.calibrators.g_layers import GLayers, PaperGLayers
 from glayers.calibrators.groups import GroupCalibrator, GroupCorrection
 from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
 from glayers.calibrators.multi_label import MultiLabelCalibrator
-from glayers.calibrators.nonparametric import (
+from glayers.calibrators.one_versus_rest import (
+    BetaCalibration,
     HistogramBinning,
     IsotonicCalibration,
-    ScalingBinning,
-    SplineCalibration,
+    PlattScaling,
+    QuadraticScaling,
 )
-from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.serving import artifact
 
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
-__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
-__all__ += ["QuadraticScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling"]
+__all__ += ["MatrixScaling", "MultiLabelCalibrator", "PaperGLayers", "PlattScaling"]
+__all__ += ["QuadraticScaling", "SharedGLayers", "TemperatureScaling"]
 __all__ += ["VectorScaling", "load"]
 
 # In the order in which tables list their methods. A saved file may name these classes alone.
@@ -44,14 +43,11 @@ _ALL: tuple[type[Estimator], ...] = (
     GLayers,
     PaperGLayers,
     SharedGLayers,
-    OrderPreserving,
     PlattScaling,
     QuadraticScaling,
     BetaCalibration,
     IsotonicCalibration,
     HistogramBinning,
-    ScalingBinning,
-    SplineCalibration,
     GroupCorrection,
     GroupCalibrator,
     MultiLabelCalibrator,

@@ -18,7 +18,7 @@ rows can be estimated from the new rows: it is part of the standard errors and o
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from glayers.arrays import Array, Floats, Ints, effective_rows, to_floats
 from glayers.errors import BadPredictions
 from glayers.maps import Chain
 from glayers.predictions import Predictions
-from glayers.serving.artifact import decoded
 from glayers.serving.predictor import apply_map
 from glayers.text_tables import aligned_table
 
@@ -101,11 +100,6 @@ class RowSummary:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, ready for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, facts: object) -> Self:
-        """Return the record that a file holds. Raise an error for anything else."""
-        return decoded(cls, facts, "the summary of the calibration rows")
 
 
 class CountedRows(NamedTuple):
@@ -268,11 +262,6 @@ class ClassShift:
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, facts: object) -> Self:
-        """Return the record that `to_dict` wrote. Raise an error for anything else."""
-        return decoded(cls, facts, "the record of a class shift")
 
     def sentences(self) -> tuple[str, ...]:
         """Return the results of the two tests in words."""
@@ -437,9 +426,9 @@ def _standard_errors(sample: CountedRows, m: Floats, w: Floats, before: Floats, 
     slope = (np.eye(len(m)) - (w * before / total)[:, None]) / total
     by_ratio = slope @ (before[:, None] * inverse)
     by_label = slope * w
-    of_new = by_ratio @ _covariance(r, sample.weights) @ by_ratio.T
+    of_new = by_ratio @ np.cov(r.T, aweights=sample.weights, ddof=0) @ by_ratio.T
     # New rows with weights 1 / s(x) stand for calibration rows.
-    of_p = _covariance(sample.p, sample.weights / density)
+    of_p = np.cov(sample.p.T, aweights=sample.weights / density, ddof=0)
     of_labels = np.diag(m) - np.outer(m, m)
     crossed = by_ratio @ of_p @ by_label.T
     of_old = by_ratio @ of_p @ by_ratio.T - crossed - crossed.T + by_label @ of_labels @ by_label.T
@@ -459,13 +448,6 @@ def _inverse_information(sample: CountedRows, r: Floats, m: Floats) -> Floats:
     return np.asarray(rotated / np.maximum(values, 1 / sample.total) @ rotated.T)
 
 
-def _covariance(values: Floats, weights: Floats) -> Floats:
-    """Return the weighted covariance of values (n, k)."""
-    weights = weights / weights.sum()
-    centred = values - weights @ values
-    return np.asarray((centred * weights[:, None]).T @ centred)
-
-
 def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: float) -> tuple[float, float]:
     """Test whether class frequencies differ, from the differences d of the mean probabilities of the two samples.
 
@@ -482,7 +464,7 @@ def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: flo
     if fewer < 2 * _LEAST_EXPECTED:
         return math.nan, math.inf
     mean = sample.mean(sample.p)
-    covariance = _covariance(sample.p, sample.weights)
+    covariance = np.cov(sample.p.T, aweights=sample.weights, ddof=0)
     spread = covariance + np.outer(mean, mean)
     old_variances = np.array(summary.squares) - m**2
     pooled = (n_new * np.diag(covariance) + n_old * old_variances) / (n_new + n_old)

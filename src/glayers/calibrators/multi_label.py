@@ -14,8 +14,8 @@ import numpy as np
 from glayers.activations import sigmoid
 from glayers.arrays import Array, Floats, Ints, to_floats
 from glayers.calibrators.base import Calibrator
-from glayers.calibrators.binary import BetaCalibration
 from glayers.calibrators.estimator import Estimator, clone
+from glayers.calibrators.one_versus_rest import BetaCalibration
 from glayers.checks import check_label_matrix, two_dimensional
 from glayers.errors import BadFile, GlayersError, GlayersWarning, shown
 from glayers.maps import Chain

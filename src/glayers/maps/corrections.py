@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from glayers.activations import log_softmax
 from glayers.arrays import NUMPY, array_namespace, is_torch
-from glayers.maps.steps import SMALLEST, Chain, Numbers, Step
+from glayers.maps.steps import Chain, Numbers, Step
 
 __all__ = ["Centred", "Corrected", "HingeLayer", "Shared", "TopProbabilities"]
 
@@ -80,7 +80,7 @@ class Shared(Step):
 
     weight: Annotated[Any, Numbers(f"{N_SHAPES} {N_CONTEXT}")]
     centre: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", learned="none")]
-    spread: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", low=SMALLEST, learned="none")]
+    spread: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", learned="none")]
 
     def __call__(self, logits: Any) -> Any:
         """Return what is added to log-probabilities (n, classes)."""

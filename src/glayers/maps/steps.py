@@ -22,16 +22,12 @@ from glayers.errors import GlayersError
 __all__ = ["Centre", "Chain", "Dense", "Diagonal", "EachColumn", "Floor", "LogProbabilities", "LogSoftmax"]
 __all__ += ["Reference", "Relu", "Scale", "Step", "dense_layers", "n_learned"]
 
-SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
-
 
 @dataclass(frozen=True)
 class Numbers:
-    """The layout of one array of a step: its axes as words, the range of its entries, and how many a fit learns."""
+    """The layout of one array of a step: its axes as words, and how many of its entries a fit learns."""
 
     axes: str = ""
-    low: float = -math.inf
-    high: float = math.inf
     learned: Literal["all", "all but one", "none"] = "all"
 
     @property
@@ -227,7 +223,7 @@ class LogProbabilities(Step):
     [[0.0, -4.61]]
     """
 
-    floor: Annotated[Any, Numbers(low=SMALLEST, high=0.5, learned="none")]
+    floor: Annotated[Any, Numbers(learned="none")]
 
     def __call__(self, logits: Any) -> Any:
         """Return the logits of probabilities (..., n, m)."""
@@ -265,8 +261,8 @@ class Floor(Step):
     [[3.0, 1.0, -3.0, -inf], [3.0, 1.0, -3.0, -1.0]]
     """
 
-    depth: Annotated[Any, Numbers(low=0.0, learned="none")]
-    reach: Annotated[Any, Numbers(low=0.0, learned="none")]
+    depth: Annotated[Any, Numbers(learned="none")]
+    reach: Annotated[Any, Numbers(learned="none")]
     branches: tuple[Chain]
     completes: ClassVar[bool] = True
 

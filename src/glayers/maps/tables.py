@@ -1,4 +1,4 @@
-"""Logits -> logits by functions of one probability: of each class against the rest, or of the most probable class.
+"""Logits -> logits by functions of one probability: that of each class against the rest.
 
 A table is a piecewise linear function through knots (x, y), constant beyond its ends. Two knots at one x make a jump,
 so piecewise constant functions are tables too. Tables are not fitted by gradients, so they carry no members axis.
@@ -13,9 +13,9 @@ from glayers.activations import is_top, keep_impossible, log_softmax
 from glayers.arrays import Floats, array_namespace, device_of
 from glayers.maps.steps import Numbers, Step
 
-__all__ = ["EachClass", "OneVersusRest", "QuadraticVersusRest", "TopClass"]
+__all__ = ["EachClass", "OneVersusRest", "QuadraticVersusRest"]
 
-# Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
+# Tables return at least this: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
 
 
@@ -58,8 +58,8 @@ class QuadraticVersusRest(Step):
     that the function is quadratic between the two and never decreases.
     """
 
-    low_slope: Annotated[Any, Numbers("in", low=0.0)]
-    high_slope: Annotated[Any, Numbers("in", low=0.0)]
+    low_slope: Annotated[Any, Numbers("in")]
+    high_slope: Annotated[Any, Numbers("in")]
     shift: Annotated[Any, Numbers("in")]
     low: Annotated[Any, Numbers("in", learned="none")]
     high: Annotated[Any, Numbers("in", learned="none")]
@@ -93,7 +93,7 @@ class EachClass(Step):
     """One table per class, knots and values (classes, knots), read at the class's probability; softmax normalises."""
 
     knots: Annotated[Any, Numbers("in knots")]
-    values: Annotated[Any, Numbers("in knots", low=FLOOR, high=1.0)]
+    values: Annotated[Any, Numbers("in knots")]
 
     def __call__(self, logits: Any) -> Any:
         """Return the logarithm of each table's value."""
@@ -112,40 +112,6 @@ class EachClass(Step):
             padded.append(np.pad([knots, values], ((0, 0), (0, more)), mode="edge"))
         every_knot, every_value = np.stack(padded, axis=1)
         return cls(every_knot, np.clip(every_value, FLOOR, 1.0))
-
-
-class TopClass(Step):
-    """One table for the most probable class, whichever it is; the other classes keep their proportions.
-
-    The predicted class never changes: if the table gives the top class less than the second class would then have, the
-    top class gets as much as the second, plus a rounding error. Such a row is more confident than its table says.
-    """
-
-    knots: Annotated[Any, Numbers("knots")]
-    values: Annotated[Any, Numbers("knots", low=FLOOR, high=1.0 - FLOOR)]
-
-    def __call__(self, logits: Any) -> Any:
-        """Return log-probabilities with the new probability of the top class."""
-        xp = array_namespace(logits)
-        limits = xp.finfo(logits.dtype)
-        log_p, log_rest = one_versus_rest(logits)
-        top = is_top(logits)
-        confidence = xp.exp(xp.max(log_p, axis=-1, keepdims=True))
-        new = look_up(self.knots[None, :], self.values[None, :], confidence)
-        old_rest = xp.max(xp.where(top, log_rest, -xp.inf), axis=-1, keepdims=True)
-        # If no other class is possible, the rest is -inf, and so are all others.
-        old_rest = xp.clip(old_rest, min=float(limits.min))
-        others = log_p - old_rest + xp.log1p(-new)
-        runner_up = xp.max(xp.where(top, -xp.inf, others), axis=-1, keepdims=True)
-        # A thousand rounding errors: enough to survive softmax, too few to matter.
-        least = runner_up + 1e3 * float(limits.eps)
-        return xp.where(top, xp.maximum(xp.log(new), least), others)
-
-    @classmethod
-    def of(cls, table: Table) -> Self:
-        """Return the step for a table, clipped away from 0 and 1 by the floor."""
-        knots, values = table
-        return cls(knots, np.clip(values, FLOOR, 1.0 - FLOOR))
 
 
 def finite(logs: Any) -> Any:
@@ -189,8 +155,9 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     first = xp.arange(n_tables, device=device_of(at)) * length
 
     def entries(table: Any, place: Any) -> Any:
-        place = xp.clip(place, min=0, max=length - 1)
-        read = xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,)))
+        place = first + xp.clip(place, min=0, max=length - 1)
+        flat = xp.reshape(table, (-1,))
+        read = xp.take(flat, xp.reshape(place, (-1,)))
         return xp.reshape(read, (*at.shape[:-2], -1, n_tables))  # not at.shape: a traced number of rows is unknown
 
     # How many knots lie at or below the number, bit by bit, in all columns at once.
@@ -202,6 +169,9 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     left = entries(knots, passed - 1)
     width = entries(knots, passed) - left
     inside = width > 0
-    share = xp.where(inside, (at - left) / xp.where(inside, width, 1.0), 0.0)
+    divisor = xp.where(inside, width, 1.0)
+    share = xp.where(inside, (at - left) / divisor, 0.0)
+    share = xp.clip(share, min=0.0, max=1.0)
     before = entries(values, passed - 1)
-    return before + xp.clip(share, min=0.0, max=1.0) * (entries(values, passed) - before)
+    after = entries(values, passed)
+    return before + share * (after - before)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
-from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, class_gaps, findings, verdict
+from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, findings, verdict
 from glayers.report.words import capital, percent, plural, points, shortened
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ class Measurements:
     ----------
     compared
         The comparison.
-    methods
-        What each method shows, the uncalibrated first.
+    both
+        What the model shows before and after the recommended method; one where nothing was fitted.
     tests
         The calibration test of each method.
     differences
@@ -56,16 +55,11 @@ class Measurements:
     """
 
     compared: "Comparison"
-    methods: dict[str, Shown]
+    both: list[Shown]
     tests: dict[str, OmnibusTest]
     differences: PairedDifferences | None
     findings: list[Finding]
     verdicts: dict[str, Verdict]
-
-    @property
-    def both(self) -> list[Shown]:
-        """Before and after, or the one where nothing was fitted."""
-        return [self.methods[name] for name in self.verdicts]
 
     @property
     def n_classes(self) -> int:
@@ -74,13 +68,8 @@ class Measurements:
 
     def panels(self) -> dict[str, list[Spec]]:
         """Return the panels of every figure that can be drawn."""
-        panels = {}
-        for name, figure in FIGURES.items():
-            shown = list(self.methods.values()) if figure.compares else self.both
-            drawable = len(shown) > 1 or not figure.compares
-            if drawable and (self.n_classes or not figure.needs_classes):
-                panels[name] = figure.specs(shown)
-        return panels
+        drawable = [name for name, figure in FIGURES.items() if self.n_classes or not figure.needs_classes]
+        return {name: FIGURES[name].specs(self.both) for name in drawable}
 
 
 def measure(
@@ -103,13 +92,13 @@ def measure(
     between = None
     if compared.calibrators:
         between = compared.differences(metrics, n_resamples=n_resamples, random_state=random_state)
-    methods = {}
-    for name in compared.scorecards:
-        methods[name] = Shown(name, partial(compared.rows, name), random_state=random_state, differences=between)
+    both = []
     verdicts = {}
     for name, test in compared.calibration_tests.items():
-        verdicts[name] = verdict(test, compared.scorecards[name], class_gaps(methods[name].rows))
-    return Measurements(compared, methods, tests, between, findings(compared, calibration), verdicts)
+        both.append(Shown(name, compared.rows(name), random_state=random_state))
+        gaps = both[-1].predicted if isinstance(compared.test, Predictions) else None
+        verdicts[name] = verdict(test, compared.scorecards[name], gaps)
+    return Measurements(compared, both, tests, between, findings(compared, calibration), verdicts)
 
 
 def headline(found: Measurements) -> list[str]:
@@ -263,14 +252,14 @@ def method_lines(found: Measurements) -> dict[str, list[Cell]]:
     """Return one line per method: pass or fail of each test, and scores with what they are worth."""
     metrics = [METRICS[name] for name in (found.compared.loss, "ks", "accuracy")]
     lines: dict[str, list[Cell]] = {}
-    for name in found.methods:
+    for name, card in found.compared.scorecards.items():
         test = found.tests[name]
         if not lines:
             headings = [TESTS[part] for part in test.tests] + [metric.short_label for metric in metrics]
             lines["method"] = [Cell(heading) for heading in headings]
         lines[name] = [_test_cell(test, part) for part in test.tests]
         for metric in metrics:
-            value = metric.format(found.compared.scorecards[name][metric.name])
+            value = metric.format(card[metric.name])
             lines[name].append(difference_cell(found, metric.name, name)._replace(value=value))
     return lines
 

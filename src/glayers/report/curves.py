@@ -24,7 +24,6 @@ __all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
 
 LEVEL = 0.95  # of all bands, intervals and tests
 _ROUNDING = 1e-9
-_TINY = 1e-300  # the beta distribution needs positive parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,12 +276,12 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     n = _effective_counts(checked, best)
     hits = accuracy * n
     misses = n - hits
-    some_hits = np.maximum(hits, _TINY)
-    some_misses = np.maximum(misses, _TINY)
+    some_hits = np.maximum(hits, _ROUNDING)  # the beta distribution needs positive parameters
+    some_misses = np.maximum(misses, _ROUNDING)
     # Clopper and Pearson's interval of the accuracy, and the binomial tails at the confidence.
     low = betaincinv(some_hits, misses + 1, tail)
     high = betaincinv(hits + 1, some_misses, 1 - tail)
-    said = np.clip(confidence, _TINY, 1.0)
+    said = np.clip(confidence, _ROUNDING, 1.0)
     above = betainc(some_hits, misses + 1, said)
     below = 1 - betainc(hits + 1, some_misses, said)
     below[misses == 0] = 1.0  # at a confidence of 1 too

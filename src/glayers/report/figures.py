@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.metrics import METRICS, Event, PairedDifferences, top
+from glayers.metrics import METRICS, Event, top
 from glayers.metrics.events import Rows, Scored, check_event
 from glayers.report import curves
-from glayers.report.words import Unit, ks_sentence, percent, plural, shortened, significance, written
+from glayers.report.words import Unit, ks_sentence, percent, plural, shortened, written
 
 Value: TypeAlias = str | float  # the name of a column, or one number for all entries
 Kind: TypeAlias = Literal["line", "boxes", "segments", "dots"]
@@ -38,9 +38,6 @@ HEADINGS: dict[str, tuple[str, Unit]] = {
     "coverage": ("automated", "percent"),
     "promised": ("errors promised", "percent"),
     "actual": ("errors made", "percent"),
-    "change": ("difference", "number"),
-    "change_low": ("from", "number"),
-    "change_high": ("to", "number"),
 }
 _MOST_CLASSES = 15  # in the figure of the classes
 _IN_THE_BAND = "95 % of calibrated models"
@@ -129,27 +126,19 @@ class Spec:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What one method shows of one event; a curve is computed when a figure first asks for it.
-
-    `read` returns the rows of the method. `differences` are those between every two methods, the loss first, for
-    figures that compare methods.
-    """
+    """What one method shows of one event; a curve is computed when a figure first asks for it."""
 
     name: str
-    read: Callable[[], Rows | Scored]
+    rows: Rows | Scored
     event: Event = top
     random_state: int | None = 0
-    differences: PairedDifferences | None = None
 
     @property
     def title(self) -> str:
         """The name of the method, and of the event unless it is the usual one."""
-        return self.name if self.event == top else f"{self.name}, {self.event.name}"
-
-    @cached_property
-    def rows(self) -> Rows | Scored:
-        """The rows of the method."""
-        return self.read()
+        if self.event == top:
+            return self.name
+        return f"{self.name}, {self.event.name}".removeprefix(", ")
 
     @cached_property
     def scored(self) -> Scored:
@@ -170,7 +159,7 @@ class FigureKind(NamedTuple):
 
     `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the methods to show
     together, the first method first. `by_event` says whether it is about one event; `needs_classes` whether it needs
-    the probabilities of all classes; `compares` whether it needs two methods.
+    the probabilities of all classes.
     """
 
     title: str
@@ -178,7 +167,6 @@ class FigureKind(NamedTuple):
     specs: Callable[[Methods], list[Spec]]
     by_event: bool = False
     needs_classes: bool = False
-    compares: bool = False
 
 
 def _before_and_after(methods: Methods) -> dict[str, Shown]:
@@ -294,45 +282,6 @@ def gap_spec(found: curves.KsCurves, title: str = "") -> Spec:
     return Spec(x, y, marks, columns, table, title, note, f"{ks_sentence(found.test)}.", height=0.8)
 
 
-def _loss_differences(methods: Methods) -> list[Spec]:
-    """Describe how far the loss of each method lies below that of the first; lower is on the left."""
-    first, *others = methods
-    between = first.differences
-    if between is None:
-        return []
-    metric = METRICS[between.differences[0].metric]
-    found = [between.between(metric.name, other.name, first.name) for other in others]
-    columns: dict[str, Any] = {
-        "method": [other.name for other in others],
-        "place": np.arange(len(others)),
-        "change": np.array([each.interval.value for each in found]),
-        "change_low": np.array([each.interval.low for each in found]),
-        "change_high": np.array([each.interval.high for each in found]),
-        "significant": [significance(difference.significant) for difference in found],
-    }
-    marks = (
-        _line_at_zero(len(others)),
-        Mark("segments", "after whisker", ("change_low", "place", "change_high", "place")),
-        Mark("dots", "after", ("change", "place"), "difference, with 95 % interval"),
-    )
-    n_significant = sum(difference.significant for difference in found)
-    summary = f"Significant differences: {n_significant} of {len(found)}."
-    title = f"{metric.short_label}, method minus {first.name}"
-    x = Axis(metric.short_label, unit="number")
-    table = ("method", "change", "change_low", "change_high", "significant")
-    return [Spec(x, _names_on_axis(columns["method"]), marks, columns, table, title, summary=summary)]
-
-
-def _line_at_zero(n_lines: int) -> Mark:
-    return Mark("segments", "ideal", (0.0, -0.5, 0.0, n_lines - 0.5))
-
-
-def _names_on_axis(names: Sequence[str]) -> Axis:
-    """Return an axis with a name at each place, the first at the top."""
-    fitting = tuple(shortened(" ".join(name.split()), 24) for name in names)
-    return Axis("", -0.5, len(names) - 0.5, "text", fitting)
-
-
 def _classes(methods: Methods) -> list[Spec]:
     """Describe confidence minus accuracy by predicted class, for the first and the last method; the worst first."""
     pair = _before_and_after(methods)
@@ -345,8 +294,8 @@ def _classes(methods: Methods) -> list[Spec]:
     columns = _stacked(pair, parts)
     names = [found[0].names[c] for c in classes]
     columns["class"] = names * len(pair)
-    columns["significant"] = [significance(p <= 1 - curves.LEVEL) for p in columns["p_value"].tolist()]
-    marks = [_line_at_zero(len(classes))]
+    columns["significant"] = np.where(columns["p_value"] <= 1 - curves.LEVEL, "significant", "not significant")
+    marks = [Mark("segments", "ideal", (0.0, -0.5, 0.0, len(classes) - 0.5))]
     for when in pair:
         ends = ("gap_low", "place", "gap_high", "place")
         marks.append(Mark("segments", f"{when} whisker", ends, "", ("when", when)))
@@ -356,7 +305,9 @@ def _classes(methods: Methods) -> list[Spec]:
     title = f"{len(classes)} of {plural(len(found[0].names), 'class')}"
     x = Axis("confidence minus accuracy, points", unit="points")
     table = ("class", "method", "gap", "gap_low", "gap_high", "count", "significant")
-    return [Spec(x, _names_on_axis(names), tuple(marks), columns, table, title, summary=summary)]
+    fitting = tuple(shortened(" ".join(name.split()), 24) for name in names)
+    y = Axis("", -0.5, len(names) - 0.5, "text", fitting)
+    return [Spec(x, y, tuple(marks), columns, table, title, summary=summary)]
 
 
 def worst_classes(gaps: Sequence[curves.PredictedGaps]) -> Ints:
@@ -398,11 +349,5 @@ FIGURES: dict[str, FigureKind] = {
         "furthest off for certain come first.",
         _classes,
         needs_classes=True,
-    ),
-    "methods": FigureKind(
-        "Difference in loss",
-        "Each method compared with the first on the same rows, with 95 % intervals: better on the left.",
-        _loss_differences,
-        compares=True,
     ),
 }

@@ -11,7 +11,6 @@ import os
 from dataclasses import asdict
 from importlib.metadata import version
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -80,7 +79,10 @@ def write_report(
     >>> write_report(found, "report.html", calibration=calibration)  # doctest: +SKIP
     """
     target = file_path(path)
-    _refuse_early(target, check_switch(force, "force"))
+    if not target.parent.is_dir():  # before the long computation
+        raise BadFile(f"{target}: there is no folder {target.parent}; make it first")
+    if target.exists() and not check_switch(force, "force"):
+        raise BadFile(f"{target}: exists already; pass force=True to replace it, or choose another name")
     found = measure(comparison, n_resamples, random_state, calibration, progress)
     panels = found.panels()
     page = _render(
@@ -113,16 +115,6 @@ def script_json(value: Any) -> str:
     text = json.dumps(json_ready(value), separators=(",", ":"))
     # Inside <script> an HTML parser looks for these alone; JSON reads them back from their codes.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _refuse_early(target: Path, force: bool) -> None:
-    """Refuse before the long computation what writing would refuse after it."""
-    if target.is_dir():
-        raise BadFile(f"{target}: is a directory; give the name of a file in it")
-    if not target.parent.is_dir():
-        raise BadFile(f"{target}: there is no folder {target.parent}; make it first")
-    if target.exists() and not force:
-        raise BadFile(f"{target}: exists already; pass force=True to replace it, or choose another name")
 
 
 def _render(data: dict[str, Any], **parts: Any) -> str:

@@ -10,12 +10,10 @@ shapes say the same without colours. No global setting of matplotlib changes.
 
 import math
 import textwrap
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from io import BytesIO
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,10 +28,9 @@ from matplotlib.ticker import FuncFormatter
 from glayers.arrays import Array
 from glayers.checks import check_choice, number_between
 from glayers.errors import BadPredictions, shown
-from glayers.metrics import Event, paired_differences, top
-from glayers.metrics.events import Rows, Scored, check_any, check_event
-from glayers.report.curves import ks_curves, reliability
-from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, bins_spec, gap_spec
+from glayers.metrics import Event, top
+from glayers.metrics.events import check_any
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec
 from glayers.report.words import Unit, shortened
 
 __all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style"]
@@ -111,23 +108,18 @@ def figure(
     'predicted minus observed'
     """
     check_choice(kind, FIGURES, "kind")
-    described = FIGURES[kind]
-    least = 2 if described.compares else 1
-    if not isinstance(methods, Mapping) or len(methods) < least:
+    if not isinstance(methods, Mapping) or not methods:
         raise BadPredictions(
-            f"methods must be {least} or more sets of probabilities by name, such as "
-            f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
+            f"methods must be sets of probabilities by name, such as {{'uncalibrated': p, 'calibrated': q}}; "
+            f"got {shown(methods)}"
         )
-    checked = {name: check_any(given, labels, sample_weight, strict=True) for name, given in methods.items()}
-    settings: dict[str, Any] = {"event": event, "random_state": random_state}
-    if described.compares:
-        loss = "nll" if isinstance(next(iter(checked.values())), Rows) else "confidence_nll"
-        draws: dict[str, Any] = {"random_state": random_state, "progress": False}
-        settings["differences"] = paired_differences(checked, metrics=[loss], **draws)
-    specs = described.specs([Shown(name, partial(checked.__getitem__, name), **settings) for name in checked])
+    given = []
+    for name, probabilities in methods.items():
+        rows = check_any(probabilities, labels, sample_weight, strict=True)
+        given.append(Shown(name, rows, event, random_state))
     if width is not None:
         width = number_between(width, "width", 0, 100)
-    return _figure_of(specs, width)
+    return _figure_of(FIGURES[kind].specs(given), width)
 
 
 def _figure_of(specs: Sequence[Spec], width: float | None) -> Figure:
@@ -257,8 +249,10 @@ def draw(axes: Axes, spec: Spec) -> Axes:
     return axes
 
 
-class _Display(ABC):
-    """One panel on an Axes, made as scikit-learn makes its displays."""
+class _Display:
+    """One panel of a figure on an Axes, made as scikit-learn makes its displays."""
+
+    _kind: ClassVar[str]
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -289,19 +283,15 @@ class _Display(ABC):
         ax
             Where to draw; None makes a figure.
         """
-        scored = check_event(check_any(probabilities, labels, sample_weight, strict=True), event=event)
-        return cls(cls._describe(scored, name)).plot(ax=ax)
+        rows = check_any(probabilities, labels, sample_weight, strict=True)
+        [spec] = FIGURES[cls._kind].specs([Shown(name, rows, event)])
+        return cls(spec).plot(ax=ax)
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: Any, **settings: Any) -> Self:
         """Draw the panel of a fitted classifier with `predict_proba` and `classes_`; settings as `from_predictions`."""
         labels = np.searchsorted(estimator.classes_, y)
         return cls.from_predictions(estimator.predict_proba(X), labels, **settings)
-
-    @staticmethod
-    @abstractmethod
-    def _describe(scored: Scored, name: str) -> Spec:
-        """Return what to draw."""
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on an Axes, or on that of a new figure; they are then `ax_` and `figure_`."""
@@ -340,9 +330,7 @@ class ReliabilityDisplay(_Display):
     'observed frequency'
     """
 
-    @staticmethod
-    def _describe(scored: Scored, name: str) -> Spec:
-        return bins_spec(reliability(scored), name)
+    _kind = "reliability"
 
 
 class KsDisplay(_Display):
@@ -356,9 +344,7 @@ class KsDisplay(_Display):
         The Axes and its figure.
     """
 
-    @staticmethod
-    def _describe(scored: Scored, name: str) -> Spec:
-        return gap_spec(ks_curves(scored), name)
+    _kind = "ks"
 
 
 def dress(axes: Axes) -> Axes:

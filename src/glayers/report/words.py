@@ -105,11 +105,6 @@ def written(value: Any, unit: Unit) -> str:
     return f"{value:.4g}"
 
 
-def significance(significant: bool) -> str:
-    """Return whether a result is significant, in words."""
-    return "significant" if significant else "not significant"
-
-
 def typeset(text: str) -> str:
     """Return a text for the page: a number and its sign on one line, and the minus of print."""
     unbroken = _BEFORE_SIGN.sub("\u00a0", text.replace("p <= ", "p \u2264 ")).replace(" +- ", " \u00b1\u00a0")

@@ -8,11 +8,9 @@ at once and never mapped into memory: a mapped file that somebody cuts short wou
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from inspect import isabstract
 from typing import Any, BinaryIO, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -24,14 +22,12 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, check_class_names
 from glayers.errors import BadFile, GlayersError, listed, shown
 from glayers.files import DAMAGED, check_size, errors_as_bad_file, file_path, open_regular, write_whole
-from glayers.maps.steps import Chain, EachColumn, Numbers, Step, arrays_of
+from glayers.maps.steps import Chain, EachColumn, Step, arrays_of
 from glayers.serving.predictor import CHECKS, Diagnostics
 
 FORMAT = 1
 POSTERIOR = "posterior."  # how the names of the arrays of a posterior begin
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
-_LONGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
-_MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
 _Record = TypeVar("_Record")
 FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
 
@@ -91,13 +87,13 @@ def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def decoded(kind: type[_Record], facts: Any, what: str) -> _Record:
+def decoded(kind: type[_Record], facts: Any) -> _Record:
     """Return the dataclass whose fields a JSON object holds: lists become tuples, and objects the declared records."""
+    declared = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     try:
-        declared = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
         return kind(**{name: _frozen(value, declared[name]) for name, value in facts.items()})
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise BadFile(f"{what}: an entry is missing, unknown or odd: {error}") from error
+        raise BadFile(f"{kind.__name__}: an entry is missing, unknown or odd: {error}") from error
 
 
 def _frozen(value: Any, kind: Any) -> Any:
@@ -106,7 +102,7 @@ def _frozen(value: Any, kind: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     if is_dataclass(kind):
-        return decoded(kind, value, f"the facts of {kind.__name__}")  # type: ignore[arg-type, union-attr]
+        return decoded(kind, value)  # type: ignore[arg-type]
     if isinstance(value, dict):
         return {name: _frozen(each, get_args(kind)[1]) for name, each in value.items()}
     return value
@@ -166,7 +162,7 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
         raise BadFile(f"{kind.__name__} has the settings {listed(sorted(names))}; the file has {listed(settings)}")
     check_choice(settings["inputs"], CHECKS, "the setting inputs")
     new = kind(**settings)
-    new.diagnostics_ = decoded(Diagnostics, facts["diagnostics"], "the diagnostics")
+    new.diagnostics_ = decoded(Diagnostics, facts["diagnostics"])
     n_logits = facts["n_logits"]
     n_classes = facts["n_classes"]
     # Before anything is made for each class: the file is really about so many classes.
@@ -183,7 +179,7 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
     for name in kind._kept:
         setattr(new, name, kept[name])
     for name, record in kind._records.items():
-        setattr(new, name, None if kept[name] is None else record.from_dict(kept[name]))
+        setattr(new, name, None if kept[name] is None else decoded(record, kept[name]))
     new._check_loaded()
     return new
 
@@ -226,7 +222,7 @@ def _facts_in(stream: BinaryIO) -> dict[str, Any]:
     """Return the facts in the header of a file. Of a file that is not ours, such as a network, read no more."""
     size = os.fstat(stream.fileno()).st_size
     length = int.from_bytes(stream.read(8), "little")
-    if length > min(size - 8, _LONGEST_HEADER):
+    if length > size - 8:
         raise BadFile(f"does not begin as a safetensors file does; {DAMAGED}")
     header = json.loads(stream.read(length).decode())
     try:
@@ -239,17 +235,12 @@ def _facts_in(stream: BinaryIO) -> dict[str, Any]:
     return facts
 
 
-def _steps_in_files() -> dict[str, type[Step]]:
-    """Return the steps of glayers; a fitted map is one chain, with others only in branches."""
-    found = {}
-    for kind in Step.__subclasses__():
-        own = kind.__module__.startswith("glayers.maps.")
-        if own and not isabstract(kind) and kind not in (Chain, EachColumn):
-            found[kind.__name__] = kind
-    return found
-
-
-STEPS: dict[str, type[Step]] = _steps_in_files()
+# The steps of glayers; a fitted map is one chain, with others only in branches.
+STEPS: dict[str, type[Step]] = {
+    kind.__name__: kind
+    for kind in Step.__subclasses__()
+    if kind.__module__.startswith("glayers.maps.") and kind not in (Chain, EachColumn)
+}
 
 
 def structure_of(chain: Chain) -> list[Any]:
@@ -264,20 +255,20 @@ def structure_of(chain: Chain) -> list[Any]:
         name = type(step).__name__
         if STEPS.get(name) is not type(step):
             raise GlayersError(f"{name} cannot be saved: a file holds steps of glayers, and never code")
-        if _has_branches(type(step)):
+        if hasattr(step, "branches"):
             structure.append({name: [structure_of(branch) for branch in step.chains()]})
         else:
             structure.append(name)
     return structure
 
 
-def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> Chain:
+def chain_of(structure: Any, arrays: Mapping[str, Array], n_logits: int) -> Chain:
     """Return the chain of this structure with these parameters, or raise an error that says what does not fit.
 
     >>> chain_of(["Scale"], {"0.factor": np.array(0.5)}, n_logits=3)(np.array([[2.0, 0.0, 4.0]])).tolist()
     [[1.0, 0.0, 2.0]]
     """
-    chain = _chain(structure, arrays, n_logits, "")
+    chain = _chain(structure, arrays, "")
     extra = sorted(arrays.keys() - chain.parameters().keys())
     if extra:
         raise BadFile(f"no step has an array {extra[0]!r}")
@@ -295,52 +286,26 @@ def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> C
     return chain
 
 
-def _chain(structure: object, arrays: Mapping[str, Array], n_logits: int, prefix: str) -> Chain:
+def _chain(structure: Any, arrays: Mapping[str, Array], prefix: str) -> Chain:
     """Return the chain whose arrays have this prefix. Only in a branch may arrays have a members axis."""
-    if type(structure) is not list:
-        raise BadFile(f"a structure must be a list of steps; got {shown(structure)}")
     steps = []
     for place, entry in enumerate(structure):
-        kind, inner = _step_and_branches(entry)
-        own: dict[str, Any] = {}
-        for name, layout in arrays_of(kind).items():
-            full = f"{prefix}{place}.{name}"
-            if full not in arrays:
-                raise BadFile(f"the array {full!r} is missing")
-            own[name] = arrays[full]
-            _check_array(full, own[name], layout, n_logits, may_have_members=prefix != "")
-        if _has_branches(kind):
-            branches = []
-            for number, each in enumerate(inner):
-                branches.append(_chain(each, arrays, n_logits, f"{prefix}{place}.branches.{number}."))
-            own["branches"] = tuple(branches)
-        steps.append(kind(**own))
+        name = entry
+        parts: dict[str, Any] = {}
+        start = f"{prefix}{place}."
+        if isinstance(entry, dict):
+            ((name, inner),) = entry.items()
+            branches = [_chain(each, arrays, f"{start}branches.{number}.") for number, each in enumerate(inner)]
+            parts["branches"] = tuple(branches)
+        if name not in STEPS:
+            raise BadFile(f"unknown step {shown(name)}; known are {', '.join(sorted(STEPS))}")
+        for array, layout in arrays_of(STEPS[name]).items():
+            if start + array not in arrays:
+                raise BadFile(f"the array {start + array!r} is missing")
+            value = arrays[start + array]
+            n_members = value.ndim - layout.n_axes
+            if n_members not in (0, int(prefix != "")) or not np.isfinite(value).all():
+                raise BadFile(f"{start}{array} must hold finite numbers of shape ({layout.axes}); it is {value.shape}")
+            parts[array] = value
+        steps.append(STEPS[name](**parts))
     return Chain(tuple(steps))
-
-
-def _step_and_branches(entry: object) -> tuple[type[Step], list[object]]:
-    """Return the class of a step and the structures of its branches, if it has any."""
-    name, inner = entry, None
-    if type(entry) is dict and len(entry) == 1:
-        name, inner = next(iter(entry.items()))
-    if type(name) is not str or name not in STEPS:
-        raise BadFile(f"unknown step {shown(name)}; known are {', '.join(sorted(STEPS))}")
-    if _has_branches(STEPS[name]) != isinstance(inner, list):
-        raise BadFile(f"{name} has a list of branches where it should have none, or none where it needs one")
-    return STEPS[name], inner or []
-
-
-def _has_branches(kind: type[Step]) -> bool:
-    return any(field.name == "branches" for field in fields(kind))
-
-
-def _check_array(name: str, array: Array, layout: Numbers, n_logits: int, may_have_members: bool) -> None:
-    """Refuse an array with other axes than its layout, too many members, or numbers outside their range."""
-    members = array.shape[: max(0, array.ndim - layout.n_axes)]
-    fits = len(members) + layout.n_axes == array.ndim and len(members) <= int(may_have_members)
-    if not fits or array.size == 0 or math.prod(members) * n_logits > _MOST_ENTRIES:
-        raise BadFile(f"{name} has shape {array.shape}, not ({layout.axes}), or too many members")
-    if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
-        raise BadFile(f"{name} must hold finite numbers from {layout.low:g} to {layout.high:g}")
-    if layout.learned == "all but one" and not np.allclose(array.sum(axis=-1), 1.0, rtol=0.0, atol=1e-6):
-        raise BadFile(f"{name} must hold shares that sum to 1")

@@ -14,8 +14,7 @@ import numpy as np
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
 from glayers.maps.corrections import DEPTH, LOWEST, Corrected, Shared, TopProbabilities, bends
-from glayers.maps.mixtures import Stack, UniformShare
-from glayers.maps.order import KeepOrder, in_order_of
+from glayers.maps.mixtures import KeepOrder, Stack, UniformShare, in_order_of
 from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
@@ -90,11 +89,6 @@ class StepRows:
     def ordered(self) -> Floats:
         """The ten highest log-probabilities from the highest down."""
         return np.sort(self.top, axis=-1)[:, ::-1]
-
-    @_lazy
-    def clipped(self) -> Floats:
-        """Log-probabilities, at least -15."""
-        return np.maximum(self.log_p, LOWEST)
 
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
@@ -189,10 +183,6 @@ def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
         return rows.__dict__[name]
 
     return run
-
-
-def _log_softmax(_: LogSoftmax) -> Kernel:
-    return lambda rows: StepRows(scores=rows.scores) if "logits" in rows.__dict__ else rows
 
 
 def _dense(step: Dense) -> Kernel:
@@ -304,7 +294,7 @@ def _shared(step: Shared) -> Kernel:
         sizes += weight[0]
         functions = np.array([function.T for function in bends(rows.top)])
         bent = np.einsum("nj,jdn->dn", sizes[:, 1:], functions).T
-        result = sizes[:, :1] * rows.clipped
+        result = sizes[:, :1] * np.maximum(rows.log_p, LOWEST)
         if rows.places is None:
             result += bent
         else:
@@ -332,7 +322,6 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Dense: _dense,
     Floor: _floor,
     KeepOrder: _keep_order,
-    LogSoftmax: _log_softmax,
     Shared: _shared,
     Stack: _stack,
     UniformShare: _uniform_share,

@@ -166,19 +166,18 @@ class Predictor:
         places = array_namespace(calibrated).argmax(calibrated, axis=1)
         return self.classes_[places] if isinstance(places, np.ndarray) else places
 
-    def to_onnx(self, path: str | os.PathLike[str], compute_dtype: Literal["float64", "float32"] = "float64") -> None:
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator to an ONNX file, after comparing its results with those of NumPy.
 
         The input `uncalibrated_logits` has shape (rows, n_logits), and the outputs `logits` and `probabilities` have
         shape (rows, n_classes), for any number of rows; all are float32. A logit of -inf marks an impossible class. A
-        row with NaN or +inf gives NaN. The opset is 18, and the metadata hold the class names as JSON.
+        row with NaN or +inf gives NaN. The computation is in float64. The opset is 18, and the metadata hold the class
+        names as JSON.
 
         Parameters
         ----------
         path : str or path-like
             Where to write. The file appears complete or not at all.
-        compute_dtype : {"float64", "float32"}, default "float64"
-            The precision of the computation. Choose "float32" only for hardware without float64.
 
         Raises
         ------
@@ -188,7 +187,7 @@ class Predictor:
         self._check_fitted()
         with needs_extra("onnx"):
             from glayers.serving import onnx
-        onnx.export(self, path, compute_dtype)
+        onnx.export(self, path)
 
     @property
     def n_parameters_(self) -> int:

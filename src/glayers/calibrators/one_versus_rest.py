@@ -1,6 +1,7 @@
-"""Logits and labels -> one logistic curve per class against the rest: Platt, quadratic and beta curves.
+"""Logits and labels -> one function per class against the rest: logistic curves, or tables of rates of hits.
 
-These are tiny convex problems, solved exactly by Newton's method; none needs torch.
+Platt, quadratic and beta curves are tiny convex problems, solved exactly by Newton's method. Isotonic regression and
+bins group rows by score: equal scores stay together, so a weight of 2 equals the row written twice.
 """
 
 from abc import abstractmethod
@@ -11,11 +12,12 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.checks import whole_number
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.newton import Optimum, newton
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, OneVersusRest, QuadraticVersusRest, Reference, Step
-from glayers.maps.tables import finite, one_versus_rest, slope_features
+from glayers.maps.tables import EachClass, Table, finite, one_versus_rest, slope_features, table_of_bins
 from glayers.predictions import Predictions
 
 _BEND_PENALTY = 3.0  # from 0.3 to 10, held-out losses of 37 two-class problems and of simulations hardly differ
@@ -216,7 +218,7 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats, penalty: An
     return found._replace(point=np.append(slopes / size, found.point[-1] - slopes @ mean))
 
 
-def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, Floats, Ints, Floats]:
+def rows_against_rest(given: Predictions) -> tuple[Floats, Floats, Ints, Floats]:
     """Return log p, log(1 - p), labels and weights of the rows with a positive weight.
 
     Log p is -inf where a class is impossible, or so far below the others that it must be masked: one such row would
@@ -232,7 +234,7 @@ def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, 
     masked = fit_floor(logits, nats, given.weights).split(logits)[1] < 0
     masked[np.arange(len(given)), given.labels] = False
     counted = (weights > 0) & ((~masked).sum(axis=1) > 1)
-    log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits)[counted] * factor)
+    log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits)[counted])
     return log_p, log_rest, given.labels[counted], weights[counted]
 
 
@@ -250,3 +252,113 @@ def _fit_edge(features: Floats, targets: Floats, weights: Floats, keep: int) -> 
     point = np.zeros(3)
     point[[keep, 2]] = fit.point
     return fit._replace(point=point)
+
+
+class TableCalibrator(Calibrator):
+    """One table of rates of hits per class. None minimises the log loss, and binning often raises it a little."""
+
+    _warns_if_loss_rises = False
+    _name: ClassVar[str]
+
+    @abstractmethod
+    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:
+        """Return the table of one class, given each score once, ascending, and the weights of its rows and hits."""
+
+    def _fit(self, given: Predictions) -> Fitted:
+        log_p, _, labels, weights = rows_against_rest(given)
+        tables = []
+        for c in range(given.n_classes):
+            rows = log_p[:, c] > -np.inf
+            table = np.array([0.0, 1.0]), np.array([0.0, 1.0])  # changes nothing
+            if rows.any():
+                scores, which = np.unique(np.exp(log_p[rows, c]), return_inverse=True)
+                n_rows = np.bincount(which, weights[rows])
+                n_hits = np.bincount(which, weights[rows] * (labels[rows] == c))
+                table = self._table(scores, n_rows, n_hits, given.n_classes)
+            tables.append(table)
+        return Fitted(Chain((Reference(), EachClass.of(tables))), self._name)
+
+
+class IsotonicCalibration(TableCalibrator):
+    """Fit a non-decreasing function of each class's probability. Zadrozny and Elkan, KDD 2002.
+
+    One class against the rest by isotonic regression, linear between its blocks, then normalised to
+    sum to 1. The lowest blocks are often exactly 0 and are raised to 1e-6, as is a class without rows. The predicted
+    class may change, and scores within one block become equal. Needs many rows per class; overfits few.
+
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities", "confidence"}, default "logits"
+        As in `Calibrator`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    >>> IsotonicCalibration().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
+    """
+
+    methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
+    _name = "isotonic calibration"
+
+    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:  # noqa: ARG002
+        from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
+
+        found = isotonic_regression(hits / rows, weights=rows)
+        # Both ends of each block: the points between them are on a line.
+        kept = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
+        return scores[kept], np.clip(found.x[kept], 0.0, 1.0)
+
+
+class HistogramBinning(TableCalibrator):
+    """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
+
+    Each class is binned against the rest, and rows are normalised to sum to 1. One pseudo-row per bin is spread evenly
+    over the classes: h hits of n rows become (h + 1/k) / (n + 1) for k classes. So no probability is exactly 0, even
+    for a class without rows. Scores within one bin become equal, and the predicted class may change.
+
+    Parameters
+    ----------
+    n_bins : int, default 15
+        The largest number of bins.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> HistogramBinning().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
+    """
+
+    methods = (Method("histogram", "Histogram binning per class", "nothing", "Zadrozny and Elkan, ICML 2001"),)
+    _name = "histogram binning"
+
+    n_bins: int = 15
+
+    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:
+        edges = equal_mass_edges(scores, rows, self.n_bins)
+        bins = np.searchsorted(edges, scores, side="right")
+        rates = (np.bincount(bins, hits) + 1 / n_classes) / (np.bincount(bins, rows) + 1)
+        return table_of_bins(edges, rates)
+
+
+def equal_mass_edges(scores: Floats, rows: Floats, n_bins: int) -> Floats:
+    """Cut scores into at most `n_bins` bins of equal weight; return the scores at which the next bin begins.
+
+    A score goes to the bin of the middle of its rows.
+
+    >>> equal_mass_edges(np.array([0.1, 0.2, 0.4]), np.ones(3), 3).round(2).tolist()
+    [0.15, 0.3]
+    """
+    total = np.cumsum(rows)
+    middle = (total - rows / 2) / total[-1]
+    # The nudge keeps sums of weights that should be equal on one side.
+    wanted = np.floor(middle * whole_number(n_bins, "n_bins", least=1) + 1e-9).astype(np.int64)
+    last = np.flatnonzero(np.diff(wanted))
+    below = scores[last]
+    above = scores[last + 1]
+    halfway = (below + above) / 2
+    return np.where(halfway > below, halfway, above)
