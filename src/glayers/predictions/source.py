@@ -21,11 +21,9 @@ import numpy as np
 from glayers.arrays import available_threads
 from glayers.errors import BadFile, listed
 from glayers.files import errors_as_bad_file, file_path, open_regular
-from glayers.predictions.array_files import json_bytes, npy_bytes, npz_bytes, read_json, read_npy, read_npz
+from glayers.predictions import array_files, tables
 from glayers.predictions.contents import Contents, Inputs, Reading, Rows
-from glayers.predictions.language_models import json_lines_bytes, read_json_lines
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import parquet_bytes, read_csv, read_parquet, text_bytes
 from glayers.progress import progress_bar
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -36,13 +34,13 @@ LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
 CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
 # How to read and to write a file with this ending.
 FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[Contents], bytes]]] = {
-    ".npz": (read_npz, npz_bytes),
-    ".npy": (read_npy, npy_bytes),
-    ".json": (read_json, json_bytes),
-    ".jsonl": (read_json_lines, json_lines_bytes),
-    ".parquet": (read_parquet, parquet_bytes),
-    ".csv": (read_csv, text_bytes),
-    ".tsv": (read_csv, partial(text_bytes, delimiter="\t")),
+    ".npz": (array_files.read_npz, array_files.npz_bytes),
+    ".npy": (array_files.read_npy, array_files.npy_bytes),
+    ".json": (array_files.read_json, array_files.json_bytes),
+    ".jsonl": (array_files.read_json_lines, array_files.json_lines_bytes),
+    ".parquet": (tables.read_parquet, tables.parquet_bytes),
+    ".csv": (tables.read_csv, tables.text_bytes),
+    ".tsv": (tables.read_csv, partial(tables.text_bytes, delimiter="\t")),
 }
 _LFS_POINTER = b"version https://git-lfs"
 

@@ -18,16 +18,7 @@ from glayers.arrays import Array
 from glayers.errors import BadFile, listed
 from glayers.files import DAMAGED, check_size
 from glayers.predictions.array_files import TEXT_FACTOR
-from glayers.predictions.contents import (
-    KEYS,
-    SCORES,
-    Contents,
-    Reading,
-    as_text,
-    cells_of,
-    keys_of_fields,
-    object_array,
-)
+from glayers.predictions.contents import KEYS, SCORES, Contents, Reading, cells_of, keys_of_fields, object_array
 
 _EACH_CLASS = "_<class>"
 _PREFIXES = {"logit": "logits", "probability": "probabilities", "prob": "probabilities", "p": "probabilities"}
@@ -53,15 +44,15 @@ class _Columns:
         # A column whose name is a key of another format would be taken for that field when it is read again.
         self.others = [name for name in names if _key_of_column(name) not in _COLUMN_KEYS and name not in KEYS]
 
-    def contents(self, column: Callable[[str], Array], place: Callable[[int], str], others: dict[str, Any]) -> Contents:
+    def contents(self, values: Mapping[str, Array], place: Callable[[int], str], others: dict[str, Any]) -> Contents:
         """Return the fields, given the numbers or text of each column; `place` says where a row stands."""
         words = {"correct": _TRUE_OR_FALSE, "labels": {name: float(c) for c, name in enumerate(self.classes)}}
         fields: dict[str, Any] = {"class_names": self.classes or None}
         for name, columns in self.of_field.items():
             if name == "groups":
-                fields[name] = column(columns[0])
+                fields[name] = values[columns[0]]
                 continue
-            numbers = [_numbers(column(each), each, place, words.get(name, {})) for each in columns]
+            numbers = [_numbers(values[column], column, place, words.get(name, {})) for column in columns]
             fields[name] = np.stack(numbers, axis=1) if name in SCORES else numbers[0]
         return Contents(**fields, others=others)
 
@@ -103,8 +94,8 @@ def _numbers(cells: Array, column: str, place: Callable[[int], str], words: Mapp
     numbers = np.array([_number(cell, words) for cell in cells], np.float64)
     bad = np.flatnonzero(np.isnan(numbers))
     if bad.size:
-        where = f"{place(bad[0])}, column {column!r}"
         expected = f"a number or one of {listed(words)}" if words else "a number"
+        where = f"{place(bad[0])}, column {column!r}"
         raise BadFile(f"{where} has {cells[bad[0]][:40]!r}; expected {expected}: fix or remove that row")
     return numbers
 
@@ -131,29 +122,25 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
         if len(header) == 1 and not header[0].isidentifier():  # such as logit_1
             raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
         columns = _Columns(header)
-        rows = _numbered_rows(reader, len(header))
         step = reading.rows_at_once(len(header))
-        chunk = list(itertools.islice(rows, step))
-        if not chunk:
-            raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
-        while chunk:
+        rows = _numbered_rows(reader, len(header))
+        lines: tuple[int, ...] = ()
+        while chunk := list(itertools.islice(rows, step)):
             lines, cells = zip(*chunk, strict=True)
-            by_name = {name: list(column) for name, column in zip(header, zip(*cells, strict=True), strict=True)}
-            yield columns.contents(
-                lambda name: object_array(by_name[name]),  # noqa: B023  # used before the next chunk
-                lambda row: f"line {lines[row]}",  # noqa: B023
-                {name: by_name[name] for name in columns.others if reading.others},
-            )
-            chunk = list(itertools.islice(rows, step))
+            by_name = dict(zip(header, map(list, zip(*cells, strict=True)), strict=True))
+            values = {name: object_array(by_name[name]) for name in columns.known}
+            others = {name: by_name[name] for name in columns.others if reading.others}
+            yield columns.contents(values, lambda row: f"line {lines[row]}", others)  # noqa: B023  # used at once
+        if not lines:
+            raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
 
 
 def _numbered_rows(reader: Any, n_cells: int) -> Iterator[tuple[int, list[str]]]:
     """Yield rows with the numbers of their lines, after checking that they have all cells."""
-    for row in reader:
-        if row and len(row) != n_cells:
+    for row in filter(None, reader):
+        if len(row) != n_cells:
             raise BadFile(f"line {reader.line_num} has {len(row)} cells, but the header has {n_cells}; fix that line")
-        if row:
-            yield reader.line_num, row
+        yield reader.line_num, row
 
 
 def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -175,11 +162,9 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
     with parquet.ParquetFile(path, **options) as file:
         _check_memory(file, columns.known + others, reading)
         for table in _tables(file, columns.known + others, reading):
-            yield columns.contents(
-                lambda name: _array(table[name], name, first_row),  # noqa: B023  # used before the next table
-                lambda row: f"row {first_row + row}",  # noqa: B023
-                {name: table[name] for name in others},
-            )
+            values = {name: _array(table[name], name, first_row) for name in columns.known}
+            kept = {name: table[name] for name in others}
+            yield columns.contents(values, lambda row: f"row {first_row + row}", kept)  # noqa: B023  # used at once
             first_row += len(table)
 
 
@@ -231,7 +216,7 @@ def _array(column: Any, name: str, first_row: int) -> Array:
         raise BadFile(f"row {row}, column {name!r} is missing; fill in or remove that row")
     if types.is_dictionary(column.type):
         whole = column.unify_dictionaries().combine_chunks()
-        return object_array(as_text(whole.dictionary.to_pylist()))[np.from_dlpack(whole.indices)]
+        return object_array(whole.dictionary.cast("large_string").to_pylist())[np.from_dlpack(whole.indices)]
     if types.is_boolean(column.type):
         return np.from_dlpack(column.cast("uint8").combine_chunks()) == 1
     return np.from_dlpack(column.combine_chunks())  # without pandas, which to_numpy would import
