@@ -136,7 +136,7 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample data's first rows: the demo itself takes half a minute."""
     parts = load_fashion_mnist()
     few = CalibrationAndTest(*(part.take(np.arange(90)) for part in parts))
-    monkeypatch.setattr("glayers.cli.comparing.load_fashion_mnist", lambda: few)
+    monkeypatch.setattr("glayers.cli.scoring.load_fashion_mnist", lambda: few)
 
 
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

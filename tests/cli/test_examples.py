@@ -58,7 +58,7 @@ def few_rows() -> CalibrationAndTest:
 def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of small files, with small sample data; quick methods and families stand for the strongest."""
     monkeypatch.setattr(auto, "find_spec", lambda _: None)  # g-layers have a page of their own
-    monkeypatch.setattr("glayers.cli.comparing.load_fashion_mnist", few_rows)
+    monkeypatch.setattr("glayers.cli.scoring.load_fashion_mnist", few_rows)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
     return folder
 

@@ -206,9 +206,9 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ): "in labels; handle them apart",
         ("score", *files, "--labels", tmp_path / "y.npy"): "labels can be given for one .npy file",
         ("apply", model, *files, "-o", tmp_path / "x.npz"): "give -o a name without ending",
-        ("apply", model, *files, "-o", tmp_path / "in"): "is a directory or another special file",
-        ("apply", model, *files, "-o", tmp_path / "taken"): "is a directory or another special file",
-        ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one smaller file",
+        ("apply", model, *files, "-o", tmp_path / "in"): "is a directory, a pipe or a device",
+        ("apply", model, *files, "-o", tmp_path / "taken"): "is a directory, a pipe or a device",
+        ("card", model, tmp_path / "in"): "give one smaller file",
         ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one smaller file",
     }.items():
         done = run(*words)

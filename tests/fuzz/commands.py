@@ -15,7 +15,7 @@ from tests.cli.running import run
 from tests.fuzz.mutations import ODD_CELLS, Random, damaged, pick
 from tests.fuzz.readers import GOOD_FILES
 
-VERBS = ["fit", "apply", "score", "compare", "plot", "methods", "nothing", "score", "apply", "fit"]
+VERBS = ["fit", "apply", "score", "compare", "report", "methods", "nothing", "score", "apply", "fit"]
 METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all ", ",", "temperature,temperature", "x"]
 FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
@@ -89,7 +89,7 @@ def command(names: list[str], random: Random) -> list[str]:
         "apply": [pick(["model.safetensors", first], random), pick(files, random), "-o", output],
         "score": [pick(files, random)],
         "compare": [pick(files, random), pick(files, random), "--methods", pick(METHODS, random)],
-        "plot": [pick(FIGURES, random), pick(files, random), "-o", output],
+        "report": [pick(files, random), pick(files, random), "-o", output, "--methods", "temperature"],
     }.get(verb, [])
     for _ in range(random.choice([0, 0, 0, 1, 2, 3])):
         place = int(random.integers(len(words) + 1))

@@ -16,7 +16,7 @@ from rich.table import Table
 from glayers.activations import probabilities_of
 from glayers.checks import check_class_names
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, show_json, show_note, title
+from glayers.cli.arguments import flag, show, show_json, show_note, title
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
@@ -63,13 +63,12 @@ def fit(
     if prior:
         calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
     source = Source.of([calibration], reading)
-    contents = source.contents()
-    if contents is not None and contents.has_several_labels:
+    if source.contents is not None and source.contents.has_several_labels:
         if by_group:
             raise typer.BadParameter("rows with several labels are fitted without --by-group")
-        fitted: Any = _fit_labels(calibrator, contents)
+        fitted: Any = _fit_labels(calibrator, source.contents)
     else:
-        rows, inputs = arg.sample_of(source, contents, seed, quiet)
+        rows, inputs = arg.read_sample(source, seed, quiet)
         calibrator.set_params(inputs=inputs)
         fitted = GroupCalibrator(calibrator) if by_group else calibrator
         fitted.fit_predictions(rows)
@@ -139,7 +138,7 @@ def apply(
     if not source.is_small and ending in FORMATS:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
     arg.check_output(output, force and source.is_small, model, *files, reading.labels)
-    contents = source.contents()
+    contents = source.contents
     if contents is None:
         n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
     else:
@@ -147,7 +146,7 @@ def apply(
         if isinstance(calibrator, MultiLabelCalibrator):
             found = calibrated_labels(calibrator, contents, logits)
         else:
-            found = calibrated(calibrator, contents, source.checked(contents), logits)
+            found = calibrated(calibrator, contents, source.checked(), logits)
         n_rows = len(found)
         write_whole(output, to_bytes(found, ending), force=force)
     if not quiet:

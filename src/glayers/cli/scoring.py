@@ -1,4 +1,4 @@
-"""`score`: every metric of saved predictions, with tests, intervals and conditions; `rows`: what more rows bring.
+"""`score`, `compare`, `report` and `demo`: how good predictions are, and calibrated ones; `rows`: what more rows bring.
 
 A condition that holds, and a question that the rows cannot answer, end the program with status 3.
 """
@@ -14,23 +14,26 @@ import typer
 
 from glayers.checks import check_label_matrix
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, run_facts, show, show_json, show_record, title
-from glayers.errors import BadPredictions, listed
+from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, show_record, title
+from glayers.datasets import load_fashion_mnist
+from glayers.errors import BadPredictions, GlayersError, listed
 from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
-from glayers.report.verdict import confidence_sentence
+from glayers.report.verdict import class_gaps, confidence_sentence, findings, verdict
 from glayers.report.words import ks_sentence
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+    from glayers.comparison import Comparison
 
 # What `score` prints: one number per question. --all adds the others.
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
+_DEMO = "Fashion-MNIST sample (glayers demo)"
 _MODEL = "A file from `glayers fit`: score before and after it."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
 _SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
@@ -97,15 +100,15 @@ class _Scores:
         self.numbers: dict[str, Any] = {}
         self.sentences: list[str] = []
 
-    def add(self, source: Source, contents: Contents | None, calibrator: "Calibrator | None") -> None:
-        """Score and test the rows of one file, which has been read, or of many files."""
+    def add(self, source: Source, calibrator: "Calibrator | None") -> None:
+        """Score and test the rows of one file or of many files."""
         versions: dict[str, Any] = {_AS_THEY_ARE: None}
         if calibrator is not None:
             versions = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
         sums: dict[str, StreamingScorecard] = {}
-        if contents is not None:
-            rows = source.checked(contents)
-            labelled = contents.labelled
+        if source.contents is not None:
+            rows = source.checked()
+            labelled = source.contents.labelled
         else:
             kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, **self.drawn)
             rows = sample.result()
@@ -205,16 +208,15 @@ def score(
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
-    contents = source.contents()
-    if contents is not None and contents.has_several_labels:
+    if source.contents is not None and source.contents.has_several_labels:
         if conditions or fail_if_miscalibrated or fail_if_shifted or intervals or event != "top":
             raise typer.BadParameter("rows with several labels get scores of each label; leave the other options out")
-        _score_labels(contents, name, model, as_json)
+        _score_labels(source.contents, name, model, as_json)
         return
     calibrator = None if model is None else arg.calibrator_of_classes(model)
     n_resamples = resamples if intervals else 0
     scores = _Scores(arg.event_of(event), level, n_resamples, seed, arg.progress_of(quiet))
-    scores.add(source, contents, calibrator)
+    scores.add(source, calibrator)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
     if as_json:
         verdicts = [test.verdict for test in scores.tests.values()]
@@ -302,8 +304,129 @@ def rows(
     from glayers.gap import rows_needed
 
     calibrator = arg.method_with_settings(method, settings, seed, progress=False)
-    sample, inputs = arg.read_sample(calibration, reading, seed, quiet)
+    sample, inputs = arg.read_sample(Source.of([calibration], reading), seed, quiet)
     calibrator.set_params(inputs=inputs)
     options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
     forecast = rows_needed(sample, calibrator=calibrator, **options)
     show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")
+
+
+def compare(
+    calibration: arg.Calibration,
+    test: arg.Test,
+    methods: arg.Methods = None,
+    differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
+    seed: arg.Seed = 0,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Fit several methods on calibration rows; score them and the uncalibrated model on test rows.
+
+    Examples
+    --------
+    $ glayers compare calibration.npz test.npz
+    $ glayers compare calibration.csv test.csv --methods temperature,vector
+    """
+    comparison, learned = _compared(calibration, test, methods, seed, quiet)
+    between = comparison.differences(random_state=seed) if differences else None
+    if as_json:
+        numbers: dict[str, Any] = {
+            "methods": comparison.to_dict(),
+            "calibration_tests": {method: found.to_dict() for method, found in comparison.calibration_tests.items()},
+            "notes": comparison.remarks(),
+            "failed": comparison.failed,
+            "findings": [finding._asdict() for finding in findings(comparison, learned)],
+        }
+        if between is not None:
+            numbers["differences"] = between.to_dicts()
+        show_json(numbers)
+        return
+    _show_comparison(comparison, learned, test.name, quiet)
+    if between is not None:
+        show("", *str(between).splitlines())
+
+
+def report(
+    calibration: arg.Calibration,
+    test: arg.Test,
+    output: arg.Page = Path("report.html"),
+    methods: arg.Methods = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Compare methods and write the HTML report: one file with a summary, tables and interactive figures.
+
+    Examples
+    --------
+    $ glayers report calibration.npz test.npz
+    $ glayers report calibration.npz test.npz -o both.html --methods vector
+    """
+    arg.check_output(output, force, calibration, test)
+    comparison, learned = _compared(calibration, test, methods, seed, quiet)
+    _write_page(comparison, learned, test.name, output, force, quiet)
+
+
+def demo(
+    output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False, quiet: arg.Quiet = False
+) -> None:
+    """Compare seven methods on the sample data of the package, and write a report.
+
+    Examples
+    --------
+    $ glayers demo
+    $ glayers demo --output first-look.html --quiet
+    """
+    arg.check_output(output, force)
+    calibration, test = load_fashion_mnist()
+    comparison = _fitted(calibration, test, None, "logits", seed, quiet)
+    _write_page(comparison, calibration, _DEMO, output.resolve(), force, quiet)
+
+
+def _compared(calibration: Path, test: Path, methods: str | None, seed: int, quiet: bool) -> tuple["Comparison", Rows]:
+    """Read two files, and compare methods; return also the rows that they were fitted on."""
+    names = arg.method_names(methods)
+    learned, inputs = arg.read_sample(Source.of([calibration], Reading()), seed, quiet)
+    tested, _ = arg.read_sample(Source.of([test], Reading()), seed, quiet)
+    return _fitted(learned, tested, names, inputs, seed, quiet), learned
+
+
+def _fitted(
+    calibration: Rows, test: Rows, methods: list[str] | None, inputs: str, seed: int, quiet: bool
+) -> "Comparison":
+    from glayers.comparison import compare as compare_methods
+
+    progress = arg.progress_of(quiet)
+    found = compare_methods(calibration, test, methods, inputs=inputs, random_state=seed, progress=progress)
+    if not found.calibrators:
+        reasons = "; ".join(f"{method}: {why}" for method, why in found.failed.items())
+        raise GlayersError(f"no method could be fitted; {reasons}")
+    return found
+
+
+def _show_comparison(comparison: "Comparison", learned: Rows, name: str, quiet: bool) -> None:
+    """Print a table, what the tests found, and problems."""
+    from glayers.comparison import STARRED  # on first use: it imports every calibrator
+
+    n_scored = next(iter(comparison.scorecards.values())).rows  # on a cluster, more than `test` holds
+    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
+    show(terminal_table(comparison.cells(), STARRED), "")
+    for method, test in comparison.calibration_tests.items():
+        card = comparison.scorecards[method]
+        show(f"{method}: {test}", f"{method}: {confidence_sentence(test, card)}")
+        said = verdict(test, card, class_gaps(comparison.rows(method)))
+        if said.sentence != test.finding and not test.rejected:  # single classes are off
+            show(f"{method}: {said.sentence}")
+    for finding in findings(comparison, learned):
+        show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")
+    if not quiet:
+        for line in comparison.remarks():
+            show_note(f"note: {line}")
+
+
+def _write_page(comparison: "Comparison", learned: Rows, name: str, output: Path, force: bool, quiet: bool) -> None:
+    """Print the comparison, and write its page."""
+    _show_comparison(comparison, learned, name, quiet)
+    options: dict[str, Any] = {"progress": arg.progress_of(quiet), "random_state": comparison.random_state}
+    comparison.to_html(output, calibration=learned, title=name, force=force, **options)
+    show("", f"wrote {output}: open it in a browser")

@@ -11,8 +11,8 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -118,8 +118,7 @@ def read_confidences(path: PathLike, part: str | None = None) -> Confidences:
 
 
 def _read(path: PathLike, reading: Reading) -> Rows:
-    source = Source((file_path(path),), reading, warn=True, is_small=True)
-    return source.checked(source.contents())
+    return Source((file_path(path),), reading, warn=True, is_small=True).checked()
 
 
 @dataclass(frozen=True)
@@ -127,34 +126,34 @@ class Source:
     """The files to read, in order, and how to read them; rows without labels are refused if these are needed."""
 
     files: tuple[Path, ...]
-    reading: Reading = field(default_factory=Reading)
+    reading: Reading
     needs_labels: bool = True
     warn: bool = False  # of probabilities of 0; a calibrator counts them itself
     is_small: bool = False  # one file of at most 1 GB, which is read at once
 
     @classmethod
-    def of(cls, paths: Sequence[Path], reading: Reading | None = None, **rules: bool) -> "Source":
+    def of(cls, paths: Sequence[Path], reading: Reading, **rules: bool) -> "Source":
         """Return the source of files, directories and globs; `rules` are needs_labels and warn."""
         files = files_of(paths)
-        reading = reading or Reading()
         if reading.labels is not None and len(files) > 1:
             raise BadFile("labels can be given for one .npy file; put logits and labels of several into .npz files")
         is_small = files == (paths[0],) and not (files[0].is_file() and files[0].stat().st_size > LARGE_FILE)
         return cls(files, reading, is_small=is_small, **rules)
 
+    @cached_property
     def contents(self) -> Contents | None:
-        """Return all that a small file holds, not yet checked; None for many files, or a large one."""
+        """All that a small file holds, not yet checked; None for many files, or a large one."""
         if not self.is_small:
             return None
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
             return next(open_file(self.files[0], self.reading))
 
-    def checked(self, contents: Contents | None) -> Rows:
+    def checked(self) -> Rows:
         """Return the checked rows of a small file."""
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
-            if contents is None:
+            if self.contents is None:
                 raise BadFile("is one of several files, or larger than 1 GB; give one smaller file")
-            return self._checked(contents, self.warn)
+            return self._checked(self.contents, self.warn)
 
     def chunks(self, file: int) -> Chunks:
         """Read one file, a chunk of consecutive rows at a time: what the file holds, and the checked rows."""
