@@ -74,13 +74,6 @@ def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
     )
 
 
-def test_a_quiet_comparison_has_no_notes(folder: Path) -> None:
-    np.savez("flat.npz", logits=np.zeros((20, 4)), labels=np.arange(20) * 3 % 4)
-    words = ("compare", "flat.npz", "test.npz", "--methods", "temperature")
-    assert "note: temperature: " in run(*words).stderr
-    assert run(*words, "--quiet").stderr == ""
-
-
 def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
     for nothing in ("", " , "):
         assert "no method is named" in usage_error(run("compare", "calibration.npz", "test.npz", "--methods", nothing))
@@ -180,7 +173,7 @@ def test_all_stands_for_every_method() -> None:
 
 
 def test_apply_gives_what_compare_judged(folder: Path) -> None:
-    run("fit", "calibration.npz", "-o", "v.safetensors", "-m", "vector", "-q")
+    run("fit", "calibration.npz", "-o", "v.safetensors", "-m", "vector")
     run("apply", "v.safetensors", "test.npz", "-o", "v.npz", "--logits")
     judged = json.loads(run("compare", "calibration.npz", "test.npz", "--methods", "vector", "--json").stdout)[
         "methods"

@@ -52,11 +52,6 @@ def test_a_fit_starts_from_an_earlier_calibrator(folder: Path) -> None:
     assert "prior" in complaint(run(*words[:4], *words[6:], "-m", "vector", "--force"))
 
 
-def test_a_quiet_fit_says_nothing(folder: Path) -> None:
-    done = run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature", "--quiet")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_one_part_of_a_file_is_fitted(folder: Path) -> None:
     run("fit", "both.npz", "-o", "a.safetensors", "-m", "temperature", "--part", "val")
     run("fit", "calibration.npz", "-o", "b.safetensors", "-m", "temperature")
@@ -201,7 +196,7 @@ def test_an_unknown_output_format_is_a_usage_error(folder: Path) -> None:
 
 def test_same_seed_same_bytes(folder: Path) -> None:
     for name in "ab":
-        run("fit", "calibration.npz", "-o", f"{name}.safetensors", "-m", "vector", "--seed", 5, "-q")
+        run("fit", "calibration.npz", "-o", f"{name}.safetensors", "-m", "vector", "--seed", 5)
         run("apply", f"{name}.safetensors", "test.npz", "-o", f"{name}.npz")
     assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
 

@@ -38,7 +38,7 @@ for owner, name, sent, *words in json.loads(sys.argv[1]):
         main()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-APPLY = ("apply", "model.safetensors", "test.npz", "--quiet", "-o")
+APPLY = ("apply", "model.safetensors", "test.npz", "-o")
 
 
 def statuses(commands: list[list[str]]) -> tuple[list[int], list[str]]:
@@ -73,7 +73,7 @@ def test_a_full_disk_leaves_the_old_file_or_none(folder: Path) -> None:
     for name in outputs[::2]:
         Path(name).write_text("precious")
     commands = [["", "limit", "", *APPLY, name, "--force"] for name in outputs]
-    commands.append(["", "limit", "", "apply", "model.safetensors", "many", "--quiet", "-o", "out"])
+    commands.append(["", "limit", "", "apply", "model.safetensors", "many", "-o", "out"])
     found, said = statuses(commands)
     assert found == 5 * [1]
     own = [line for line in said if line.startswith("glayers:")]  # coverage cannot write either, and says so
@@ -92,7 +92,7 @@ def test_of_two_writers_the_second_is_refused_or_wins_by_force(
 
     def meanwhile(file: int) -> None:
         monkeypatch.setattr(os, "fsync", sync)
-        assert run("apply", "model.safetensors", "new.csv", "--quiet", "-o", "x.npz").exit_code == 0
+        assert run("apply", "model.safetensors", "new.csv", "-o", "x.npz").exit_code == 0
 
     monkeypatch.setattr(os, "fsync", meanwhile)
     done = run(*APPLY, "x.npz", *["--force"] * force)
@@ -124,7 +124,7 @@ def test_of_two_writers_of_a_directory_the_second_is_refused(folder: Path, monke
         return write_parquet(*arguments)
 
     monkeypatch.setattr(models, "write_parquet", meanwhile)
-    assert "out: cannot be written" in complaint(run("apply", "model.safetensors", "many", "--quiet", "-o", "out"))
+    assert "out: cannot be written" in complaint(run("apply", "model.safetensors", "many", "-o", "out"))
     assert [path.read_text() for path in Path("out").iterdir()] == ["precious"]
     assert leftovers(folder) == []
 

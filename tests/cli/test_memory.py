@@ -26,8 +26,8 @@ for name in ("small", "large"):
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]),) * 2)
     files = (folder / f"{name}.npy", "--labels", folder / f"{name}-labels.npy")
-    run("score", *files, "--quiet")
-    run("apply", folder / "m.safetensors", folder / f"{name}.npy", "-o", folder / f"{name}-out", "--quiet")
+    run("score", *files)
+    run("apply", folder / "m.safetensors", folder / f"{name}.npy", "-o", folder / f"{name}-out")
 print("done")
 """
 

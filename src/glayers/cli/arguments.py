@@ -84,7 +84,6 @@ EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The e
 Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
-Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A name from `glayers methods`.")]
@@ -159,13 +158,13 @@ def number_of(text: str) -> float:
     return number / 100 if text.endswith("%") else number
 
 
-def method_with_settings(name: str, settings: list[str] | None, seed: int, progress: bool | None) -> "Calibrator":
+def method_with_settings(name: str, settings: list[str] | None, **given: Any) -> "Calibrator":
     """Return an unfitted calibrator by name, with the settings that options give it: JSON, or text."""
     from glayers.calibrators import METHODS
     from glayers.comparison import unfitted
 
     known_name(name, METHODS, "method")
-    calibrator = unfitted(name, random_state=seed, progress=progress)
+    calibrator = unfitted(name, **given)
     for setting in settings or ():
         key, sign, text = (word.strip() for word in setting.partition("="))
         if not sign:
@@ -193,15 +192,15 @@ def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Rows:
     return Source.of([file], reading, needs_labels=needs_labels, warn=needs_labels).checked()
 
 
-def read_sample(source: Source, seed: int, quiet: bool) -> tuple[Rows, str]:
+def read_sample(source: Source, seed: int) -> tuple[Rows, str]:
     """Return rows to fit on and what they were given as: all rows of one file, or a random sample of many files."""
     if source.contents is not None:
         return source.checked(), source.contents.inputs
     from glayers.calibrators.auto import enough_rows
 
-    kind, sample, _ = collect(source, {}, enough_rows, random_state=seed, progress=progress_of(quiet))
+    kind, sample, _ = collect(source, {}, enough_rows, random_state=seed)
     rows = sample.result()
-    if len(rows) < sample.n_seen and not quiet:
+    if len(rows) < sample.n_seen:
         show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows, drawn at random, are used")
     return rows, kind["inputs"]
 
@@ -212,7 +211,6 @@ def collect(
     sample_size: Callable[[int], int],
     event: Event = top,
     random_state: int = 0,
-    progress: bool | None = False,
 ) -> tuple[dict[str, Any], RowSample, dict[str, StreamingScorecard]]:
     """Return, after one pass over the files, what they hold, a random sample, and the scores of all rows by version.
 
@@ -234,7 +232,7 @@ def collect(
                     sums[name].update(rows if calibrator is None else calibrator.apply(rows))
         return kind, sample, sums
 
-    results = source.map(collect_file, progress)
+    results = source.map(collect_file)
     kind, sample, sums = next(results)
     for path, (other_kind, other_sample, other_sums) in zip(source.files[1:], results, strict=True):
         different = [name for name, value in kind.items() if other_kind[name] != value]
@@ -257,11 +255,6 @@ def _kind_of(contents: Contents, rows: Rows) -> dict[str, Any]:
 def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:
     """Return what a calibrator takes of rows whose labels are not known."""
     return map_inputs(calibrator.inputs, two_classes(calibrator.inputs, rows))
-
-
-def progress_of(quiet: bool) -> bool | None:
-    """Return whether to show progress: at a terminal, or not at all."""
-    return False if quiet else None
 
 
 def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None) -> None:
@@ -287,62 +280,57 @@ def end_with(failures: Iterable[str]) -> None:
 
 
 def add_verb(app: typer.Typer, function: Callable[..., None]) -> None:
-    """Add a function to the program, with `--debug`; its option `quiet`, if any, also silences notes.
+    """Add a function to the program. A parameter `reading` stands for the options of `reading_of`.
 
-    A parameter whose default is a function stands for the options of that function, which makes one value of them.
     The examples of the docstring end its help.
     """
-    options: list[inspect.Parameter] = []
-    groups = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if inspect.isfunction(parameter.default):
-            groups[parameter.name] = parameter.default
-            options += inspect.signature(parameter.default).parameters.values()
-        else:
-            options.append(parameter)
-    debug_flag = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    options.append(inspect.Parameter("debug", kind, default=False, annotation=debug_flag))
+    options = dict(inspect.signature(function).parameters)
+    reads = options.pop("reading", None) is not None
+    if reads:
+        options |= inspect.signature(reading_of).parameters
 
     @functools.wraps(function)
-    def run(*, debug: bool = False, **given: Any) -> None:
+    def run(**given: Any) -> None:
         facts = run_facts(**given) if given.get("as_json") else None
-        with _notes(bool(given.get("quiet"))), one_line_per_error(debug, facts):
-            for name, make in groups.items():
-                given[name] = make(**{option: given.pop(option) for option in inspect.signature(make).parameters})
+        with _notes(), one_line_per_error(facts):
+            if reads:
+                names = inspect.signature(reading_of).parameters
+                given["reading"] = reading_of(**{name: given.pop(name) for name in names})
             function(**given)
 
-    vars(run)["__signature__"] = inspect.Signature([option.replace(kind=kind) for option in options])  # read by typer
-    run.__annotations__ = {option.name: option.annotation for option in options}
+    keywords = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options.values()]
+    vars(run)["__signature__"] = inspect.Signature(keywords)  # read by typer
+    run.__annotations__ = {option.name: option.annotation for option in keywords}
     run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
     # It begins with an empty line, or typer would remove the indentation of the examples.
     app.command(epilog=f"\nExamples:\n{textwrap.indent(examples, '  ')}")(run)
 
 
 @contextlib.contextmanager
-def one_line_per_error(debug: bool = False, facts: dict[str, Any] | None = None) -> Iterator[None]:
+def one_line_per_error(facts: dict[str, Any] | None = None) -> Iterator[None]:
     """Turn every error into one line on standard error and an exit status; if facts are given, also into JSON."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except KeyboardInterrupt as error:
-        raise _stop("interrupted; no unfinished file was written", 130, debug) from error  # 128 + SIGINT
+        raise _stop("interrupted; no unfinished file was written", 130) from error  # 128 + SIGINT
     except BrokenPipeError as error:
         discard_output()
         raise typer.Exit(141) from error  # 128 + SIGPIPE: the reader, such as head, stopped reading
     except (GlayersError, ModuleNotFoundError) as error:
         if facts is not None:
             show_json({"verdict": None, "error": str(error), **facts})
-        raise _stop(str(error), 1, debug) from error
+        raise _stop(str(error), 1) from error
     except OSError as error:  # readers raise errors of their own, so this one comes from the screen or a pipe
         discard_output()
-        raise _stop(f"cannot write the output: {error}", 1, debug) from error
+        raise _stop(f"cannot write the output: {error}", 1) from error
     except MemoryError as error:
-        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", 1, debug) from error
+        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", 1) from error
     except Exception as error:
-        reason = f"this is a bug in glayers: {type(error).__name__}: {error}; please report it with what --debug shows"
-        raise _stop(reason, 70, debug) from error  # EX_SOFTWARE of sysexits.h
+        for line in traceback.format_exc().splitlines():
+            show_note(line)
+        raise _stop("this is a bug in glayers; please report it with the lines above", 70) from error  # EX_SOFTWARE
 
 
 def run_facts(**given: Any) -> dict[str, Any]:
@@ -361,20 +349,18 @@ def run_facts(**given: Any) -> dict[str, Any]:
     return {**facts, "version": __version__, "time": now}
 
 
-def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
-    if debug:
-        for line in traceback.format_exc().splitlines():
-            show_note(line)
+def _stop(reason: str, status: int) -> typer.Exit:
     show_note(f"glayers: {reason}")
     return typer.Exit(status)
 
 
 @contextlib.contextmanager
-def _notes(quiet: bool) -> Iterator[None]:
+def _notes() -> Iterator[None]:
     """Print each of our own warnings once, as a note; warnings of other libraries as Python does."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if quiet else "always", GlayersWarning)
-        usual, show_once = warnings.showwarning, functools.cache(show_note)
+        warnings.simplefilter("always", GlayersWarning)
+        usual = warnings.showwarning
+        show_once = functools.cache(show_note)
 
         def show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, GlayersWarning):

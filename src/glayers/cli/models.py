@@ -27,7 +27,6 @@ from glayers.report.words import plural
 
 _OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."
 _PRIOR = "An earlier calibrator for the same classes; may be repeated."
-_UNEXPLAINED = "Write nothing and exit with 3 if class shift does not explain NEW."
 
 
 def fit(
@@ -41,7 +40,6 @@ def fit(
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Fit a calibrator on held-out predictions and write it to a file.
 
@@ -59,7 +57,7 @@ def fit(
     from glayers.calibrators import GroupCalibrator
 
     arg.check_output(output, force, calibration, reading.labels)
-    calibrator = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
+    calibrator = arg.method_with_settings(method, settings, random_state=seed)
     if prior:
         calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
     source = Source.of([calibration], reading)
@@ -68,7 +66,7 @@ def fit(
             raise typer.BadParameter("rows with several labels are fitted without --by-group")
         fitted: Any = _fit_labels(calibrator, source.contents)
     else:
-        rows, inputs = arg.read_sample(source, seed, quiet)
+        rows, inputs = arg.read_sample(source, seed)
         calibrator.set_params(inputs=inputs)
         fitted = GroupCalibrator(calibrator) if by_group else calibrator
         fitted.fit_predictions(rows)
@@ -77,7 +75,7 @@ def fit(
     if as_json:
         facts = {"method": method, "seed": seed, "output": str(output), "inputs": calibrator.inputs}
         show_json({**facts, **_facts_of(fitted)})
-    elif not quiet:
+    else:
         _show_model(fitted, f" from {calibration.name}")
         show(f"wrote {output}")
 
@@ -115,7 +113,6 @@ def apply(
     logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
     reading: Reading = arg.READING,
     force: arg.Force = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Calibrate predictions with a fitted calibrator and write the probabilities.
 
@@ -140,7 +137,7 @@ def apply(
     arg.check_output(output, force and source.is_small, model, *files, reading.labels)
     contents = source.contents
     if contents is None:
-        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
+        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits)
     else:
         calibrator = load(model)
         if isinstance(calibrator, MultiLabelCalibrator):
@@ -149,9 +146,8 @@ def apply(
             found = calibrated(calibrator, contents, source.checked(), logits)
         n_rows = len(found)
         write_whole(output, to_bytes(found, ending), force=force)
-    if not quiet:
-        name = files[0].name if source.is_small else plural(len(source.files), "file")
-        show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
+    name = files[0].name if source.is_small else plural(len(source.files), "file")
+    show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
 
 
 def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Contents:
@@ -196,7 +192,7 @@ def calibrated(calibrator: Any, contents: Contents, rows: Rows, logits: bool) ->
     )
 
 
-def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool, quiet: bool) -> int:
+def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool) -> int:
     """Write one Parquet file for each file to a new directory, and return the number of rows."""
 
     def calibrated_chunks(file: int, chunks: Chunks) -> Iterator[Contents]:
@@ -211,7 +207,7 @@ def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool,
         return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(file, chunks))
 
     with _unfinished_folder(output) as folder:
-        return sum(source.map(write_file, arg.progress_of(quiet), "calibrating"))
+        return sum(source.map(write_file, "calibrating"))
 
 
 @contextmanager
@@ -234,10 +230,8 @@ def adapt(
     output: Annotated[Path, arg.output_option("OUT", "Where to write the adapted calibrator.")],
     reading: Reading = arg.READING,
     level: arg.Level = 0.95,
-    fail_if_unexplained: Annotated[bool, flag("--fail-if-unexplained", text=_UNEXPLAINED)] = False,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Adapt a calibrator to new class frequencies, estimated from rows without labels, and write it to a file.
 
@@ -253,14 +247,12 @@ def adapt(
     rows: Any = arg.read_rows(file, reading, needs_labels=False)
     adapted = arg.calibrator_of_classes(model).adapt(rows, level=level)
     shift = adapted.adaptation_
-    if fail_if_unexplained and not shift.fit_p_value > 1 - level:
-        arg.end_with([shift.sentences()[-1]])
     arg.check_output(output, force, model, file, reading.labels)
     adapted.save(output)
     if as_json:
         tests = {"shifted": shift.shifted, "unexplained": shift.unexplained, "output": str(output)}
         show_json({**shift.to_dict(), **tests})
-    elif not quiet:
+    else:
         show(title(file.name), *str(shift).splitlines(), f"wrote {output}")
 
 
@@ -268,7 +260,6 @@ def export(
     model: arg.Model,
     output: Annotated[Path, arg.output_option("OUT", "Where to write the ONNX file.")],
     force: arg.Force = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Write a calibrator as ONNX, after comparing its results with those of NumPy.
 
@@ -285,8 +276,7 @@ def export(
     if isinstance(calibrator, GroupCalibrator):
         raise BadFile(f"{model}: was fitted by group; in Python, export one of them by for_group(name).to_onnx(path)")
     calibrator.to_onnx(output)
-    if not quiet:
-        show(f"wrote {output}: {model.name}, equal to NumPy on sampled inputs")
+    show(f"wrote {output}: {model.name}, equal to NumPy on sampled inputs")
 
 
 def info(model: arg.Model, as_json: arg.AsJson = False) -> None:

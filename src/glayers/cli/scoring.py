@@ -88,11 +88,11 @@ def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[st
 class _Scores:
     """What to ask about rows, and what was found: by name, scores, tests and numbers for programs; and sentences."""
 
-    def __init__(self, event: Event, level: float, n_resamples: int, seed: int, progress: bool | None) -> None:
+    def __init__(self, event: Event, level: float, n_resamples: int, seed: int) -> None:
         self.event = event
         self.level = level
         self.n_resamples = n_resamples  # 0 for no intervals
-        self.drawn: dict[str, Any] = {"random_state": seed, "progress": progress}
+        self.seed = seed
         self.cards: dict[str, Scorecard] = {}
         self.tests: dict[str, Any] = {}
         self.intervals: dict[str, Any] = {}
@@ -110,7 +110,7 @@ class _Scores:
             rows = source.checked()
             labelled = source.contents.labelled
         else:
-            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, **self.drawn)
+            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, self.seed)
             rows = sample.result()
             labelled = kind["labels"]
             if len(rows) < sample.n_seen:
@@ -129,7 +129,8 @@ class _Scores:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
         n_draws = None if self.level <= 0.95 else math.ceil(round(4 / (1 - self.level), 6)) - 1
         event = None if self.event == top else self.event
-        test = calibration_test(rows, event=event, level=self.level, n_resamples=n_draws, **fit, **self.drawn)
+        drawn = {"n_resamples": n_draws, "random_state": self.seed}
+        test = calibration_test(rows, event=event, level=self.level, **drawn, **fit)
         of_ks = ks_test(rows, event=self.event, level=self.level)
         self.cards[name] = card
         self.tests[name] = test
@@ -139,7 +140,8 @@ class _Scores:
             sentences.append(ks_sentence(of_ks))
         self.sentences += [_prefix(name) + sentence for sentence in sentences]
         if self.n_resamples:
-            found = intervals_of(rows, event=self.event, n_resamples=self.n_resamples, level=0.95, **self.drawn)
+            drawn = {"n_resamples": self.n_resamples, "random_state": self.seed}
+            found = intervals_of(rows, event=self.event, level=0.95, **drawn)
             self.intervals[name] = found
             self.numbers[name]["intervals"] = found.to_dict()
 
@@ -182,7 +184,6 @@ def score(
     fail_if_shifted: Annotated[bool, flag("--fail-if-shifted", text=_SHIFTED)] = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
 
@@ -215,7 +216,7 @@ def score(
         return
     calibrator = None if model is None else arg.calibrator_of_classes(model)
     n_resamples = resamples if intervals else 0
-    scores = _Scores(arg.event_of(event), level, n_resamples, seed, arg.progress_of(quiet))
+    scores = _Scores(arg.event_of(event), level, n_resamples, seed)
     scores.add(source, calibrator)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
     if as_json:
@@ -289,7 +290,6 @@ def rows(
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Estimate what more labelled rows would bring, from held-out and training loss of these.
 
@@ -303,11 +303,9 @@ def rows(
     """
     from glayers.gap import rows_needed
 
-    calibrator = arg.method_with_settings(method, settings, seed, progress=False)
-    sample, inputs = arg.read_sample(Source.of([calibration], reading), seed, quiet)
-    calibrator.set_params(inputs=inputs)
-    options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
-    forecast = rows_needed(sample, calibrator=calibrator, **options)
+    calibrator = arg.method_with_settings(method, settings, random_state=seed, progress=False)
+    sample, inputs = arg.read_sample(Source.of([calibration], reading), seed)
+    forecast = rows_needed(sample, calibrator=calibrator.set_params(inputs=inputs), random_state=seed)
     show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")
 
 
@@ -318,7 +316,6 @@ def compare(
     differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Fit several methods on calibration rows; score them and the uncalibrated model on test rows.
 
@@ -327,7 +324,7 @@ def compare(
     $ glayers compare calibration.npz test.npz
     $ glayers compare calibration.csv test.csv --methods temperature,vector
     """
-    comparison, learned = _compared(calibration, test, methods, seed, quiet)
+    comparison, learned = _compared(calibration, test, methods, seed)
     between = comparison.differences(random_state=seed) if differences else None
     if as_json:
         numbers: dict[str, Any] = {
@@ -341,7 +338,7 @@ def compare(
             numbers["differences"] = between.to_dicts()
         show_json(numbers)
         return
-    _show_comparison(comparison, learned, test.name, quiet)
+    _show_comparison(comparison, learned, test.name)
     if between is not None:
         show("", *str(between).splitlines())
 
@@ -353,7 +350,6 @@ def report(
     methods: arg.Methods = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Compare methods and write the HTML report: one file with a summary, tables and interactive figures.
 
@@ -363,48 +359,43 @@ def report(
     $ glayers report calibration.npz test.npz -o both.html --methods vector
     """
     arg.check_output(output, force, calibration, test)
-    comparison, learned = _compared(calibration, test, methods, seed, quiet)
-    _write_page(comparison, learned, test.name, output, force, quiet)
+    comparison, learned = _compared(calibration, test, methods, seed)
+    _write_page(comparison, learned, test.name, output, force)
 
 
-def demo(
-    output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False, quiet: arg.Quiet = False
-) -> None:
+def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False) -> None:
     """Compare seven methods on the sample data of the package, and write a report.
 
     Examples
     --------
     $ glayers demo
-    $ glayers demo --output first-look.html --quiet
+    $ glayers demo --output first-look.html
     """
     arg.check_output(output, force)
     calibration, test = load_fashion_mnist()
-    comparison = _fitted(calibration, test, None, "logits", seed, quiet)
-    _write_page(comparison, calibration, _DEMO, output.resolve(), force, quiet)
+    comparison = _fitted(calibration, test, None, "logits", seed)
+    _write_page(comparison, calibration, _DEMO, output.resolve(), force)
 
 
-def _compared(calibration: Path, test: Path, methods: str | None, seed: int, quiet: bool) -> tuple["Comparison", Rows]:
+def _compared(calibration: Path, test: Path, methods: str | None, seed: int) -> tuple["Comparison", Rows]:
     """Read two files, and compare methods; return also the rows that they were fitted on."""
     names = arg.method_names(methods)
-    learned, inputs = arg.read_sample(Source.of([calibration], Reading()), seed, quiet)
-    tested, _ = arg.read_sample(Source.of([test], Reading()), seed, quiet)
-    return _fitted(learned, tested, names, inputs, seed, quiet), learned
+    learned, inputs = arg.read_sample(Source.of([calibration], Reading()), seed)
+    tested, _ = arg.read_sample(Source.of([test], Reading()), seed)
+    return _fitted(learned, tested, names, inputs, seed), learned
 
 
-def _fitted(
-    calibration: Rows, test: Rows, methods: list[str] | None, inputs: str, seed: int, quiet: bool
-) -> "Comparison":
+def _fitted(calibration: Rows, test: Rows, methods: list[str] | None, inputs: str, seed: int) -> "Comparison":
     from glayers.comparison import compare as compare_methods
 
-    progress = arg.progress_of(quiet)
-    found = compare_methods(calibration, test, methods, inputs=inputs, random_state=seed, progress=progress)
+    found = compare_methods(calibration, test, methods, inputs=inputs, random_state=seed)
     if not found.calibrators:
         reasons = "; ".join(f"{method}: {why}" for method, why in found.failed.items())
         raise GlayersError(f"no method could be fitted; {reasons}")
     return found
 
 
-def _show_comparison(comparison: "Comparison", learned: Rows, name: str, quiet: bool) -> None:
+def _show_comparison(comparison: "Comparison", learned: Rows, name: str) -> None:
     """Print a table, what the tests found, and problems."""
     from glayers.comparison import STARRED  # on first use: it imports every calibrator
 
@@ -419,14 +410,13 @@ def _show_comparison(comparison: "Comparison", learned: Rows, name: str, quiet: 
             show(f"{method}: {said.sentence}")
     for finding in findings(comparison, learned):
         show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")
-    if not quiet:
-        for line in comparison.remarks():
-            show_note(f"note: {line}")
+    for line in comparison.remarks():
+        show_note(f"note: {line}")
 
 
-def _write_page(comparison: "Comparison", learned: Rows, name: str, output: Path, force: bool, quiet: bool) -> None:
+def _write_page(comparison: "Comparison", learned: Rows, name: str, output: Path, force: bool) -> None:
     """Print the comparison, and write its page."""
-    _show_comparison(comparison, learned, name, quiet)
-    options: dict[str, Any] = {"progress": arg.progress_of(quiet), "random_state": comparison.random_state}
-    comparison.to_html(output, calibration=learned, title=name, force=force, **options)
+    _show_comparison(comparison, learned, name)
+    seed = comparison.random_state
+    comparison.to_html(output, calibration=learned, title=name, force=force, random_state=seed)
     show("", f"wrote {output}: open it in a browser")

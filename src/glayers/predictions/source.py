@@ -174,9 +174,7 @@ class Source:
             contents = replace(contents, counts=None)
         return contents.checked(needs_labels=self.needs_labels, warn=warn)
 
-    def map(
-        self, function: Callable[[int, Chunks], _Result], progress: bool | None = False, what: str = "reading"
-    ) -> Iterator[_Result]:
+    def map(self, function: Callable[[int, Chunks], _Result], what: str = "reading") -> Iterator[_Result]:
         """Yield what a function makes of the number and the chunks of each file, in the order of the files.
 
         One thread per core works, and results do not depend on the number of threads.
@@ -192,7 +190,7 @@ class Source:
                 yield chunk
 
         n_files = len(self.files)
-        with progress_bar(progress, what, n_files) as advance, ThreadPoolExecutor(available_threads()) as pool:
+        with progress_bar(None, what, n_files) as advance, ThreadPoolExecutor(available_threads()) as pool:
             try:
                 for result in pool.map(lambda file: function(file, chunks(file)), range(n_files)):
                     advance()
