@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 import glayers
 from glayers import TemperatureScaling, read_predictions
-from glayers.predictions.source import FORMATS
+from glayers.predictions.formats import FORMATS
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 

@@ -16,8 +16,7 @@ from glayers import read_predictions
 from glayers.cli import models
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import to_bytes
-from glayers.predictions.tables import write_parquet
+from glayers.predictions.formats import to_bytes, write_parquet
 from tests.cli.running import complaint, leftovers, run
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="forks processes, and limits them")

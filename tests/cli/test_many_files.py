@@ -20,7 +20,8 @@ from glayers.cli import scoring
 from glayers.errors import BadFile
 from glayers.predictions import source
 from glayers.predictions.contents import Contents, Reading
-from glayers.predictions.source import Source, files_of, to_bytes
+from glayers.predictions.formats import to_bytes
+from glayers.predictions.source import Source, files_of
 from tests.cli.running import PROGRAM, run
 
 ENDINGS = [".parquet", ".csv", ".npz", ".json"]

@@ -21,8 +21,8 @@ from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
 from glayers.predictions.contents import Contents, Reading, Rows
-from glayers.predictions.source import FORMATS, Chunks, Source, to_bytes
-from glayers.predictions.tables import write_parquet
+from glayers.predictions.formats import FORMATS, to_bytes, write_parquet
+from glayers.predictions.source import Chunks, Source
 from glayers.report.words import plural
 
 _OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."

@@ -10,19 +10,19 @@ import glob
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from glayers.arrays import available_threads
-from glayers.errors import BadFile, listed
-from glayers.files import errors_as_bad_file, file_path, open_regular
-from glayers.predictions import array_files, tables
+from glayers.errors import BadFile
+from glayers.files import errors_as_bad_file, file_path
 from glayers.predictions.contents import Contents, Inputs, Reading, Rows
+from glayers.predictions.formats import FORMATS, open_file
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 
@@ -32,17 +32,6 @@ _Result = TypeVar("_Result")
 
 LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
 CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
-# How to read and to write a file with this ending.
-FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[Contents], bytes]]] = {
-    ".npz": (array_files.read_npz, array_files.npz_bytes),
-    ".npy": (array_files.read_npy, array_files.npy_bytes),
-    ".json": (array_files.read_json, array_files.json_bytes),
-    ".jsonl": (array_files.read_json_lines, array_files.json_lines_bytes),
-    ".parquet": (tables.read_parquet, tables.parquet_bytes),
-    ".csv": (tables.read_csv, tables.text_bytes),
-    ".tsv": (tables.read_csv, partial(tables.text_bytes, delimiter="\t")),
-}
-_LFS_POINTER = b"version https://git-lfs"
 
 
 def read_predictions(
@@ -225,36 +214,3 @@ def _is_meant(file: Path, folder: Path) -> bool:
     """Return whether a file in a folder holds predictions, by its name."""
     is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     return not is_hidden and file.is_file() and file.suffix.lower() in FORMATS
-
-
-def open_file(path: Path, reading: Reading) -> Iterator[Contents]:
-    """Return the contents of a file, at once or in chunks, read by its ending."""
-    ending = path.suffix.lower()
-    with open_regular(path) as stream:
-        beginning = stream.read(len(_LFS_POINTER))
-    if ending not in FORMATS:
-        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(FORMATS))}")
-    if not beginning:
-        raise BadFile("is empty; fetch it or write it again")
-    if beginning == _LFS_POINTER:
-        raise BadFile("is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`")
-    if ending != ".npy" and (reading.labels is not None or reading.inputs is not None):
-        raise BadFile(f"labels and inputs are for .npy files; those of a {ending} file follow from its keys or columns")
-    if ending not in (".npz", ".json") and reading.part is not None:
-        raise BadFile(f"part is for .npz and .json files; a {ending} file has one part, so leave it out")
-    read, _ = FORMATS[ending]
-    return read(path, reading)
-
-
-def to_bytes(contents: Contents, ending: str) -> bytes:
-    """Return the bytes of a file of this ending.
-
-    >>> rows = Contents(probabilities=np.array([[0.75, 0.25]]), labels=np.array([1]))
-    >>> to_bytes(rows, ".csv").splitlines()
-    [b'probability_0,probability_1,label', b'0.75,0.25,1']
-    """
-    _, write = FORMATS[ending]
-    try:
-        return write(contents)
-    except UnicodeEncodeError as error:
-        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
