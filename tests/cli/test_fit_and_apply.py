@@ -84,15 +84,6 @@ def test_apply_writes_the_calibrated_probabilities_in_every_format(folder: Path,
     assert found.class_names == NAMES
 
 
-def test_calibrated_logits_can_be_written_instead(folder: Path) -> None:
-    run("apply", "model.safetensors", "test.npz", "-o", "out.npz", "--logits")
-    with np.load("out.npz") as stored:
-        assert sorted(stored) == ["class_names", "confidence", "labels", "logits", "predicted"]
-        assert (
-            stored["logits"].tolist() == glayers.load("model.safetensors").transform(overconfident(150, 1)[0]).tolist()
-        )
-
-
 def test_rows_without_labels_are_calibrated_and_stay_without(folder: Path) -> None:
     assert run("apply", "model.safetensors", "new.csv", "-o", "out.npz").exit_code == 0
     assert run("apply", "model.safetensors", "logits.npy", "-o", "npy.npz").exit_code == 0

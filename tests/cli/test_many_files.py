@@ -143,9 +143,9 @@ def test_apply_writes_a_new_directory(tmp_path: Path) -> None:
     assert "is a directory" in run(*words, "--force").stderr  # which may hold anything
     alone = tmp_path / "alone"
     write(alone, rows, [])
-    assert run("apply", model, alone, "-o", tmp_path / "logits", "--logits").exit_code == 0  # also a directory
-    (part,) = (tmp_path / "logits").iterdir()
-    assert read_predictions(part).logits[0] == pytest.approx(fitted.transform(rows.logits[:1])[0])
+    assert run("apply", model, alone, "-o", tmp_path / "one").exit_code == 0  # also a directory
+    (part,) = (tmp_path / "one").iterdir()
+    assert read_predictions(part).probabilities()[0] == pytest.approx(fitted.predict_proba(rows.logits[:1])[0])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process")

@@ -19,7 +19,7 @@ VERBS = ["fit", "apply", "score", "compare", "report", "methods", "nothing", "sc
 METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all ", ",", "temperature,temperature", "x"]
 FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
-    *("--json", "--force", "--logits", "--intervals", "--help", "--none", "-x", "--"),
+    *("--json", "--force", "--intervals", "--help", "--none", "-x", "--"),
     *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--width", "--resamples", "-o"),
 ]
 VALUES = [

@@ -110,7 +110,6 @@ def apply(
     model: arg.Model,
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
     output: Annotated[Path, arg.output_option("OUT", _OUT)],
-    logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
     reading: Reading = arg.READING,
     force: arg.Force = False,
 ) -> None:
@@ -137,21 +136,21 @@ def apply(
     arg.check_output(output, force and source.is_small, model, *files, reading.labels)
     contents = source.contents
     if contents is None:
-        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits)
+        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output)
     else:
         calibrator = load(model)
         if isinstance(calibrator, MultiLabelCalibrator):
-            found = calibrated_labels(calibrator, contents, logits)
+            found = replace(calibrated_labels(calibrator, contents), logits=None)
         else:
-            found = calibrated(calibrator, contents, source.checked(), logits)
+            found = calibrated(calibrator, contents, source.checked())
         n_rows = len(found)
         write_whole(output, to_bytes(found, ending), force=force)
     name = files[0].name if source.is_small else plural(len(source.files), "file")
     show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
 
 
-def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Contents:
-    """Return calibrated probabilities or logits of each label; the rest stays as it was."""
+def calibrated_labels(calibrator: Any, contents: Contents) -> Contents:
+    """Return calibrated logits and probabilities of each label; the rest stays as it was."""
     from glayers.calibrators import MultiLabelCalibrator
 
     if not isinstance(calibrator, MultiLabelCalibrator):
@@ -159,48 +158,39 @@ def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Cont
     if contents.inputs != calibrator.inputs:
         raise BadFile(f"holds {contents.inputs}, but the model was fitted on {calibrator.inputs}")
     calibrator._check_names(contents.class_names)
-    fields: dict[str, Any] = {"logits": None, "probabilities": None}
-    if logits:
-        fields["logits"] = calibrator.transform(contents.scores)
-    else:
-        fields["probabilities"] = calibrator.predict_proba(contents.scores)
-    return replace(contents, **fields, class_names=contents.class_names or calibrator.class_names_)
+    logits = calibrator.transform(contents.scores)
+    probabilities = calibrator.predict_proba(contents.scores)
+    names = contents.class_names or calibrator.class_names_
+    return replace(contents, logits=logits, probabilities=probabilities, class_names=names)
 
 
-def calibrated(calibrator: Any, contents: Contents, rows: Rows, logits: bool) -> Contents:
+def calibrated(calibrator: Any, contents: Contents, rows: Rows) -> Contents:
     """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
     after = calibrator.apply(rows)
     if isinstance(after, Confidences):
-        if logits:
-            raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
         return replace(contents, confidence=after.confidence, correct=after.correct if contents.labelled else None)
     # As precise as the input.
     dtype = np.float32 if getattr(rows, "logits", after.logits).dtype == np.float32 else np.float64
     probabilities = probabilities_of(after.logits, dtype)
-    fields: dict[str, Any] = {"logits": None, "probabilities": None}
-    if logits:
-        fields["logits"] = np.asfortranarray(after.logits, dtype)  # Parquet wants the values of a class side by side
-    else:
-        fields["probabilities"] = np.asfortranarray(probabilities)
     return replace(
         contents,
+        logits=None,
+        probabilities=np.asfortranarray(probabilities),  # Parquet wants the values of a class side by side
         labels=after.labels if contents.labelled else None,
         predicted=probabilities.argmax(axis=1),
         confidence=probabilities.max(axis=1),
         class_names=after.class_names or calibrator.class_names_,
-        **fields,
     )
 
 
-def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool) -> int:
+def _apply_to_files(calibrator: Any, source: Source, output: Path) -> int:
     """Write one Parquet file for each file to a new directory, and return the number of rows."""
 
     def calibrated_chunks(file: int, chunks: Chunks) -> Iterator[Contents]:
         first_row = 0
         for contents, rows in chunks:
             with errors_as_bad_file(f"{source.files[file]}, counted from row {first_row:,}"):
-                found = calibrated(calibrator, contents, rows, logits)
-            yield found
+                yield calibrated(calibrator, contents, rows)
             first_row += len(contents)
 
     def write_file(file: int, chunks: Chunks) -> int:

@@ -243,7 +243,7 @@ def _score_labels(contents: Contents, name: str, model: Path | None, as_json: bo
 
     cards = {name: _label_scores(contents)}
     if model is not None:
-        calibrated = calibrated_labels(load(model), contents, logits=True)
+        calibrated = calibrated_labels(load(model), contents)
         cards = {_UNCALIBRATED: cards[name], _CALIBRATED: _label_scores(calibrated)}
     if as_json:
         numbers = {version: card.to_dict() for version, card in cards.items()}

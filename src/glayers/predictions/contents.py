@@ -161,17 +161,13 @@ class Contents:
             correct = np.zeros(scores.shape, bool) if self.correct is None else self.correct
             return Confidences(scores, correct, **extras)
         extras["class_names"] = self.class_names
-        extras["labels"] = possible_labels(scores) if self.labels is None else self.labels
+        extras["labels"] = self.labels
+        if self.labels is None:  # class 0 may be impossible, the highest score is not
+            is_matrix = scores.ndim == 2 and scores.shape[1] > 1
+            extras["labels"] = scores.argmax(axis=1) if is_matrix else np.zeros(len(scores), np.int64)
         if self.inputs == "logits":
             return Predictions(scores, **extras)
         return Predictions._of_probabilities(check_probabilities(scores), warn=warn, **extras)
-
-
-def possible_labels(scores: Array) -> Array:
-    """Return a label for each row that its scores allow: class 0 may be impossible, the highest score is not."""
-    if scores.ndim == 2 and scores.shape[1] > 1:
-        return scores.argmax(axis=1)
-    return np.zeros(len(scores), np.int64)
 
 
 def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dict[str, str]:

@@ -81,10 +81,12 @@ def to_bytes(contents: Contents, ending: str) -> bytes:
     [b'probability_0,probability_1,label', b'0.75,0.25,1']
     """
     _, write = FORMATS[ending]
+    stream = io.BytesIO()
     try:
-        return write(contents)
+        write(stream, contents)
     except UnicodeEncodeError as error:
         raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
+    return stream.getvalue()
 
 
 def read_npz(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -288,35 +290,31 @@ def _place_of_text(word: str, texts: list[Any]) -> int:
     return ord(letter) - ord("A") if len(letter) == 1 else -1
 
 
-def npz_bytes(contents: Contents) -> bytes:
-    """Return a NumPy archive."""
-    stream = io.BytesIO()
+def write_npz(stream: io.BytesIO, contents: Contents) -> None:
+    """Write a NumPy archive."""
     arrays: dict[str, Any] = {key: _as_array(values) for key, values in _columns(contents).items()}
     np.savez_compressed(stream, **arrays)
-    return stream.getvalue()
 
 
-def npy_bytes(contents: Contents) -> bytes:
-    """Return the scores as one array: there is no place for labels."""
-    stream = io.BytesIO()
+def write_npy(stream: io.BytesIO, contents: Contents) -> None:
+    """Write the scores as one array: there is no place for labels."""
     np.save(stream, contents.scores)
-    return stream.getvalue()
 
 
-def json_bytes(contents: Contents) -> bytes:
-    """Return a JSON object with the keys of an `.npz`, arrays as lists."""
+def write_json(stream: io.BytesIO, contents: Contents) -> None:
+    """Write a JSON object with the keys of an `.npz`, arrays as lists."""
     lists = {key: cells_of(values) for key, values in _columns(contents).items()}
-    return (json.dumps(lists, default=str) + "\n").encode()
+    stream.write(json.dumps(lists, default=str).encode() + b"\n")
 
 
-def json_lines_bytes(contents: Contents) -> bytes:
-    """Return one JSON object per row, with the scores of all classes as a list."""
+def write_json_lines(stream: io.BytesIO, contents: Contents) -> None:
+    """Write one JSON object per row, with the scores of all classes as a list."""
     columns = dict(contents.others)
     for field, values in contents.arrays().items():
         columns[field if values.ndim == 2 else field.removesuffix("s")] = values
-    rows = zip(*(cells_of(column) for column in columns.values()), strict=True)
-    lines = [json.dumps(dict(zip(columns, row, strict=True)), default=str) for row in rows]
-    return ("\n".join(lines) + "\n").encode()
+    for row in zip(*map(cells_of, columns.values()), strict=True):
+        line = dict(zip(columns, row, strict=True))
+        stream.write(json.dumps(line, default=str).encode() + b"\n")
 
 
 def _columns(contents: Contents) -> dict[str, Any]:
@@ -561,14 +559,14 @@ def _names_a_column(name: str) -> bool:
     return name != "" and name.isprintable() and name == name.strip() and np.isnan(_number(name, {}))
 
 
-def text_bytes(contents: Contents, delimiter: str = ",") -> bytes:
-    """Return the columns as text under a header."""
+def write_text(stream: io.BytesIO, contents: Contents, delimiter: str = ",") -> None:
+    """Write the columns as text under a header."""
     columns = {name: map(_text, cells_of(values)) for name, values in _columns_to_write(contents).items()}
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    lines = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
-    return stream.getvalue().encode()
+    lines.detach()
 
 
 def _text(cell: Any) -> Any:
@@ -578,13 +576,6 @@ def _text(cell: Any) -> Any:
     if isinstance(cell, str):
         return cell.replace("\r", "\n")  # which csv would leave without quotes
     return cell
-
-
-def parquet_bytes(contents: Contents) -> bytes:
-    """Return the columns as Parquet."""
-    stream = io.BytesIO()
-    write_parquet(stream, [contents])
-    return stream.getvalue()
 
 
 def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
@@ -633,12 +624,12 @@ def needs_pyarrow() -> Any:
 
 
 # How to read and to write a file with this ending.
-FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[Contents], bytes]]] = {
-    ".npz": (read_npz, npz_bytes),
-    ".npy": (read_npy, npy_bytes),
-    ".json": (read_json, json_bytes),
-    ".jsonl": (read_json_lines, json_lines_bytes),
-    ".parquet": (read_parquet, parquet_bytes),
-    ".csv": (read_csv, text_bytes),
-    ".tsv": (read_csv, partial(text_bytes, delimiter="\t")),
+FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[io.BytesIO, Contents], Any]]] = {
+    ".npz": (read_npz, write_npz),
+    ".npy": (read_npy, write_npy),
+    ".json": (read_json, write_json),
+    ".jsonl": (read_json_lines, write_json_lines),
+    ".parquet": (read_parquet, lambda stream, contents: write_parquet(stream, [contents])),
+    ".csv": (read_csv, write_text),
+    ".tsv": (read_csv, partial(write_text, delimiter="\t")),
 }
