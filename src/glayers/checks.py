@@ -16,12 +16,12 @@ from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers, to
 from glayers.errors import BadPredictions, GlayersWarning, shown
 
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
-LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
-HIGHEST = 1 + _SUM_ROUNDING
+_LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 # Rows with counts are repeated, and a file of some kilobytes must not take gigabytes: 10 million repeated rows took
 # 2.5 GB and a minute in `score`. A large record may be repeated ten times.
 _REPEATED_ENTRIES = 2**24
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
+MAX_SEED = 2**32 - 1  # NumPy's older generators, which scikit-learn uses, take no larger seed
 _IF_LOGITS = "If these are logits, pass Predictions(logits=..., labels=...); in a file, name the array `logits`"
 _IF_PROBABILITIES = (
     "pass them to Predictions.from_probabilities, or to a metric as probabilities; in a file, name the array "
@@ -124,9 +124,9 @@ def check_probability_rows(probabilities: Array) -> None:
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
-    if values.size == 0 or (values.min() >= LOWEST and values.max() <= HIGHEST):  # false for NaN
+    if values.size == 0 or (values.min() >= _LOWEST and values.max() <= 1 + _SUM_ROUNDING):  # false for NaN
         return
-    row, *column = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))[0]
+    row, *column = np.argwhere(~((values >= _LOWEST) & (values <= 1 + _SUM_ROUNDING)))[0]
     where = f"row {first_row + row} has {values[row, *column]:g}"
     raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 

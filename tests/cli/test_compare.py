@@ -76,7 +76,7 @@ def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
 
 def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
     for nothing in ("", " , "):
-        assert "no method is named" in usage_error(run("compare", "calibration.npz", "test.npz", "--methods", nothing))
+        assert "unknown method" in usage_error(run("compare", "calibration.npz", "test.npz", "--methods", nothing))
 
 
 def test_a_method_that_is_misspelt_is_found_before_anything_is_fitted(folder: Path) -> None:

@@ -1,10 +1,6 @@
-"""Directories, globs, several files and large files: the numbers of one file, and outputs that survive a kill."""
+"""Directories, globs, several files and large files: the numbers of one file."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +18,7 @@ from glayers.predictions import source
 from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.formats import to_bytes
 from glayers.predictions.source import Source, files_of
-from tests.cli.running import PROGRAM, run
+from tests.cli.running import run
 
 ENDINGS = [".parquet", ".csv", ".npz", ".json"]
 
@@ -103,7 +99,7 @@ def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.M
         return 0
 
     with pytest.raises(BadFile, match="broken"):
-        list(Source.of([tmp_path / "in"]).map(use))
+        list(Source.of([tmp_path / "in"], Reading()).map(use))
     assert len(used) < 30
 
 
@@ -146,21 +142,6 @@ def test_apply_writes_a_new_directory(tmp_path: Path) -> None:
     assert run("apply", model, alone, "-o", tmp_path / "one").exit_code == 0  # also a directory
     (part,) = (tmp_path / "one").iterdir()
     assert read_predictions(part).probabilities()[0] == pytest.approx(fitted.predict_proba(rows.logits[:1])[0])
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
-@pytest.mark.parametrize(("sent", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_killed_apply_leaves_nothing(tmp_path: Path, sent: str, status: int) -> None:
-    rows = simulated(40_000)
-    write(tmp_path / "in", rows, list(range(1_000, 40_000, 1_000)))
-    TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
-    words = [*PROGRAM, "apply", str(model), str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    child = subprocess.Popen(words, env=os.environ)
-    while len(list(tmp_path.glob(".*.unfinished/part-*"))) < 3 and child.poll() is None:
-        time.sleep(0.001)
-    child.send_signal(signal.Signals[sent])
-    assert child.wait() == status
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "m.safetensors"]
 
 
 def test_fit_and_report_take_a_random_subset_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from rich.text import Text
 
 from glayers import __version__
 from glayers.arrays import Array
+from glayers.checks import MAX_SEED
 from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
 from glayers.files import EXISTS, check_target
 from glayers.metrics import Event, StreamingScorecard, label, one_of, rank, top, within_top
@@ -88,8 +89,7 @@ AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are w
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A name from `glayers methods`.")]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", help=_METHODS)]
-# NumPy's older generators, which scikit-learn uses, take no larger seed.
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
+Seed = Annotated[int, typer.Option(metavar="N", max=MAX_SEED, min=0, help="Random seed; same seed, same result.")]
 
 
 def reading_of(labels: Labels = None, part: Part = None, probabilities: Probabilities = False) -> Reading:
@@ -119,11 +119,7 @@ def method_names(names: str | None) -> list[str] | None:
 
     if names is None:
         return None
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if names == "all":
-        wanted = list(METHODS)
-    if not wanted:
-        raise typer.BadParameter("no method is named; see `glayers methods`")
+    wanted = METHODS if names == "all" else names.replace(" ", "").split(",")
     return [known_name(name, METHODS, "method") for name in dict.fromkeys(wanted)]
 
 

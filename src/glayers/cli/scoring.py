@@ -224,16 +224,12 @@ def score(
         facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
         show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
-        _show(name, scores, every)
+        show(title(name), *scores.sentences)
+        if scores.cards:
+            show("", _table(scores.cards, every))
+        for version, found in scores.intervals.items():
+            show("", title(version), *str(found).splitlines())
     arg.end_with(failed)
-
-
-def _show(name: str, scores: _Scores, every: bool) -> None:
-    show(title(name), *scores.sentences)
-    if scores.cards:
-        show("", _table(scores.cards, every))
-    for version, found in scores.intervals.items():
-        show("", title(version), *str(found).splitlines())
 
 
 def _score_labels(contents: Contents, name: str, model: Path | None, as_json: bool) -> None:

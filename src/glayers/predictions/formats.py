@@ -50,7 +50,7 @@ _EACH_CLASS = "_<class>"
 _PREFIXES = {"logit": "logits", "probability": "probabilities", "prob": "probabilities", "p": "probabilities"}
 _COLUMN_KEYS = {f"{prefix}{_EACH_CLASS}": name for prefix, name in _PREFIXES.items()}
 _COLUMN_KEYS |= {word: name for word, name in KEYS.items() if name not in (*SCORES, "class_names")}
-_TRUE_OR_FALSE = dict.fromkeys(("true", "True", "TRUE"), 1.0) | dict.fromkeys(("false", "False", "FALSE"), 0.0)
+_TRUE_OR_FALSE = dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
 _PARQUET_TEXT = ("string", "large_string", "binary", "large_binary")
 
 
