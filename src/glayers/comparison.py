@@ -1,5 +1,6 @@
 """Calibration rows, test rows and names of methods -> every method, fitted on the first and scored on the second."""
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,8 +95,8 @@ class Comparison:
     @cached_property
     def best(self) -> dict[str, list[str]]:
         """By printed metric, the methods that are not significantly worse than the best on the same rows."""
-        columns = self._columns()
-        finite = [name for name in columns if np.isfinite([card[name] for card in self.scorecards.values()]).all()]
+        cards = self.scorecards.values()
+        finite = [name for name in self._columns() if all(math.isfinite(card[name]) for card in cards)]
         if len(self.scorecards) < 2 or not finite or self.rows(UNCALIBRATED).n_units < 2:
             return {}
         found = self.differences(finite, n_resamples=_RESAMPLES_OF_STARS, random_state=self.random_state)

@@ -320,7 +320,7 @@ def methods(as_json: arg.AsJson = False) -> None:
     from glayers.calibrators import METHODS
 
     if as_json:
-        show_json({name: {**vars(each), "settings": dict(each.settings)} for name, each in METHODS.items()})
+        show_json({name: vars(each) for name, each in METHODS.items()})
         return
     table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
     for name, each in METHODS.items():

@@ -127,7 +127,9 @@ class _Scores:
 
     def _test(self, name: str, rows: Rows, card: Scorecard, fit: dict[str, Any]) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
-        n_draws = None if self.level <= 0.95 else math.ceil(round(4 / (1 - self.level), 6)) - 1
+        n_draws = None
+        if self.level > 0.95:
+            n_draws = math.ceil(round(4 / (1 - self.level), 6)) - 1
         event = None if self.event == top else self.event
         drawn = {"n_resamples": n_draws, "random_state": self.seed}
         test = calibration_test(rows, event=event, level=self.level, **drawn, **fit)
@@ -254,7 +256,8 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     cards = {}
     for number, name in enumerate(contents.class_names or range(labels.shape[1])):
-        cards[str(name)] = label_scorecard(make(contents.scores[:, [number]], labels[:, number], contents.weights))
+        rows = make(contents.scores[:, [number]], labels[:, number], contents.weights)
+        cards[str(name)] = label_scorecard(rows)
     return LabelScorecards(cards)
 
 

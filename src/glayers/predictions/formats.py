@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -624,7 +624,9 @@ def needs_pyarrow() -> Any:
 
 
 # How to read and to write a file with this ending.
-FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[io.BytesIO, Contents], Any]]] = {
+_Reader: TypeAlias = Callable[[Path, Reading], Iterator[Contents]]
+_Writer: TypeAlias = Callable[[io.BytesIO, Contents], Any]
+FORMATS: Mapping[str, tuple[_Reader, _Writer]] = {
     ".npz": (read_npz, write_npz),
     ".npy": (read_npy, write_npy),
     ".json": (read_json, write_json),
