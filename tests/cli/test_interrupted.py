@@ -22,10 +22,11 @@ from tests.cli.running import complaint, leftovers, run
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="forks processes, and limits them")
 # Each command runs in a fork of one process: a signal arrives where a function is called, or files may not grow.
 FORKING = """
-import json, os, pathlib, resource, signal, sys, time
+import gc, json, os, pathlib, resource, signal, sys, time
 import glayers.calibrators, pyarrow.parquet
 from glayers.cli import main, models
 owners = {"os": os, "Path": pathlib.Path, "models": models}
+gc.freeze()  # or every child would visit all objects when it ends
 for owner, name, sent, *words in json.loads(sys.argv[1]):
     child = os.fork()
     if not child:

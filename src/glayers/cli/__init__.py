@@ -11,6 +11,7 @@ output is gone, 143 when terminated.
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -30,9 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, adapt, export, score, rows, compare, report):
-    add_verb(app, _verb)
-for _verb in (threshold, decide, estimate, watch, card, info, methods, demo):
+_VERBS: list[Callable[..., None]] = [fit, apply, adapt, export, score, rows, compare, report, threshold, decide]
+_VERBS += [estimate, watch, card, info, methods, demo]
+for _verb in _VERBS:
     add_verb(app, _verb)
 
 

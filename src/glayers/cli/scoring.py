@@ -131,7 +131,7 @@ class _Scores:
         if self.level > 0.95:
             n_draws = math.ceil(round(4 / (1 - self.level), 6)) - 1
         event = None if self.event == top else self.event
-        drawn = {"n_resamples": n_draws, "random_state": self.seed}
+        drawn: dict[str, Any] = {"n_resamples": n_draws, "random_state": self.seed}
         test = calibration_test(rows, event=event, level=self.level, **drawn, **fit)
         of_ks = ks_test(rows, event=self.event, level=self.level)
         self.cards[name] = card
@@ -142,7 +142,7 @@ class _Scores:
             sentences.append(ks_sentence(of_ks))
         self.sentences += [_prefix(name) + sentence for sentence in sentences]
         if self.n_resamples:
-            drawn = {"n_resamples": self.n_resamples, "random_state": self.seed}
+            drawn["n_resamples"] = self.n_resamples
             found = intervals_of(rows, event=self.event, level=0.95, **drawn)
             self.intervals[name] = found
             self.numbers[name]["intervals"] = found.to_dict()

@@ -253,7 +253,7 @@ def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _scores(name: str, values: object) -> Array:
+def _scores(name: str, values: Any) -> Array:
     """Return a number for each choice; a harness writes them as text."""
     is_list = isinstance(values, list) and bool(values) and bool not in map(type, values)
     scores = numbers_of(name, values) if is_list else np.empty(0)
@@ -353,7 +353,8 @@ class _Columns:
 
     def contents(self, values: Mapping[str, Array], place: Callable[[int], str], others: dict[str, Any]) -> Contents:
         """Return the fields, given the numbers or text of each column; `place` says where a row stands."""
-        words = {"correct": _TRUE_OR_FALSE, "labels": {name: float(c) for c, name in enumerate(self.classes)}}
+        numbers_of_classes = {name: float(number) for number, name in enumerate(self.classes)}
+        words: dict[str, Mapping[str, float]] = {"correct": _TRUE_OR_FALSE, "labels": numbers_of_classes}
         fields: dict[str, Any] = {"class_names": self.classes or None}
         for name, columns in self.of_field.items():
             if name == "groups":
