@@ -44,7 +44,7 @@ def test_bad_input_is_one_line_and_a_status_of_one(folder: Path, make: object, s
     assert callable(make)
     make(folder / "bad.npz")
     line = complaint(run(*words))
-    assert "bad.npz" in line
+    assert line.count("bad.npz: ") == 1
     assert said in line
     assert not (folder / "new.safetensors").exists()
 

@@ -141,10 +141,11 @@ class Source:
 
     def checked(self) -> Rows:
         """Return the checked rows of a small file."""
+        contents = self.contents
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
-            if self.contents is None:
+            if contents is None:
                 raise BadFile("is one of several files, or larger than 1 GB; give one smaller file")
-            return self._checked(self.contents, self.warn)
+            return self._checked(contents, self.warn)
 
     def chunks(self, file: int) -> Chunks:
         """Read one file, a chunk of consecutive rows at a time: what the file holds, and the checked rows."""
