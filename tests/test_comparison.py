@@ -112,16 +112,16 @@ def test_class_names_go_along() -> None:
     names = ("cat", "dog", "owl")
     found = compare(rows(300, names=names), rows(300, seed=1, names=names), ["temperature"])
     assert found.calibrators["temperature"].class_names_ == names
-    with pytest.raises(BadPredictions, match="different class names"):
+    with pytest.raises(BadPredictions, match=r"same model; they have .* class names .*a.* and"):
         compare(rows(300, names=names), rows(300, seed=1, names=names[::-1]), ["temperature"])
 
 
 def test_parts_that_do_not_match_and_unknown_methods_are_refused() -> None:
-    with pytest.raises(BadPredictions, match="3 logits, test rows 4"):
+    with pytest.raises(BadPredictions, match="must come from the same model; they have 3 and 4 logits"):
         compare(rows(30), rows(30, classes=4))
-    with pytest.raises(GlayersError, match="unknown method 'magic'; known are auto, temperature"):
+    with pytest.raises(GlayersError, match=r"methods must be some of auto, temperature.*; got \['magic'"):
         compare(rows(30), rows(30, seed=1), ["magic"])
-    with pytest.raises(GlayersError, match="a list of names or a dict of calibrators; got 'auto'"):
+    with pytest.raises(GlayersError, match=r"methods must be some of auto, .*; got 'auto'"):
         compare(rows(30), rows(30, seed=1), "auto")
     with pytest.raises(GlayersError, match="must map names other than 'uncalibrated' to calibrators"):
         compare(rows(30), rows(30, seed=1), {"uncalibrated": TemperatureScaling()})
@@ -157,11 +157,11 @@ ONE = TemperatureScaling()
         ({"a": "temperature"}, r"such as VectorScaling\(\); got 'a': 'temperature'"),
         ({"a": None}, "to calibrators, .*; got 'a': None"),
         ({3: TemperatureScaling()}, "must map names other than .*; got 3: TemperatureScaling"),
-        ([TemperatureScaling()], "unknown method TemperatureScaling.*'mine'"),
-        ([TemperatureScaling], "unknown method <class .*TemperatureScaling"),
-        ([["temperature"]], "unknown method \\['temperature'\\]"),
-        (3, "methods must be a list of names or a dict of calibrators; got 3"),
-        (TemperatureScaling(), "a list of names or a dict of calibrators; got TemperatureScaling"),
+        ([TemperatureScaling()], r"some of auto, .*; got \[TemperatureScaling.*'mine'"),
+        ([TemperatureScaling], r"some of auto, .*; got \[<class .*TemperatureScaling"),
+        ([["temperature"]], r"got \[\['temperature'\]\]"),
+        (3, "methods must be some of .*; got 3"),
+        (TemperatureScaling(), "methods must be some of .*; got TemperatureScaling"),
     ],
     ids=str,
 )

@@ -42,7 +42,8 @@ def sigmoid(logits: Any) -> Any:
     [[0.5, 0.0, 0.0]]
     """
     xp = array_namespace(logits)
-    return xp.exp(xp.clip(logits, max=0.0)) / (1.0 + xp.exp(-xp.abs(logits)))  # no power of e can overflow
+    top = xp.exp(xp.clip(logits, max=0.0))  # no power of e can overflow
+    return top / (1.0 + xp.exp(-xp.abs(logits)))
 
 
 LINKS: dict[str, Callable[[Any], Any]] = {"softmax": softmax, "sigmoid": sigmoid}

@@ -43,7 +43,9 @@ class _NumPy:
 
     @staticmethod
     def sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-        return -np.sort(-x, axis=axis, stable=stable) if descending else np.sort(x, axis=axis, stable=stable)
+        if descending:
+            return -np.sort(-x, axis=axis, stable=stable)
+        return np.sort(x, axis=axis, stable=stable)
 
     @staticmethod
     def argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:

@@ -16,12 +16,12 @@ from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers, to
 from glayers.errors import BadPredictions, GlayersWarning, shown
 
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
-LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
-HIGHEST = 1 + _SUM_ROUNDING
+_LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 # Rows with counts are repeated, and a file of some kilobytes must not take gigabytes: 10 million repeated rows took
 # 2.5 GB and a minute in `score`. A large record may be repeated ten times.
 _REPEATED_ENTRIES = 2**24
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
+MAX_SEED = 2**32 - 1  # NumPy's older generators, which scikit-learn uses, take no larger seed
 _IF_LOGITS = "If these are logits, pass Predictions(logits=..., labels=...); in a file, name the array `logits`"
 _IF_PROBABILITIES = (
     "pass them to Predictions.from_probabilities, or to a metric as probabilities; in a file, name the array "
@@ -36,13 +36,11 @@ def refuse(bad: Array, values: Array, expected: str, way_out: str = "") -> None:
     Traceback (most recent call last):
     glayers.errors.BadPredictions: must be positive; row 1 has -1
     """
-    if not bad.any():
-        return
-    place = np.argwhere(bad)[0]
-    where = ", column ".join(map(str, place))
-    value = values[tuple(place)]
-    text = f"{value:g}" if isinstance(value, np.floating) else str(value)[:40]
-    raise BadPredictions(f"{expected}; row {where} has {text}{way_out}")
+    if bad.any():
+        place = np.argwhere(bad)[0]
+        value = values[tuple(place)]
+        text = f"{value:g}" if isinstance(value, np.floating) else str(value)[:40]
+        raise BadPredictions(f"{expected}; row {', column '.join(map(str, place))} has {text}{way_out}")
 
 
 def check_logits(values: object) -> Array:
@@ -72,9 +70,9 @@ def possible_logits(values: object) -> Array:
         return logits
     way_out = ". Remove those rows; only -inf is allowed, for a class that is impossible in that row"
     refuse(~(logits < np.inf), logits, "logits must be finite", way_out)
-    impossible = np.isneginf(logits).all(axis=1)
-    if logits.shape[1] > 1 and impossible.any():
-        raise BadPredictions(f"row {impossible.argmax()} of the logits is -inf for every class; leave one possible")
+    if logits.shape[1] > 1:
+        highest = logits.max(axis=1)
+        refuse(np.isneginf(highest), highest, "one class of each row must be possible", " for every class")
     return logits
 
 
@@ -84,13 +82,8 @@ def refuse_impossible_labels(logits: Array, labels: Ints) -> None:
         own = logits[np.arange(len(labels)), labels]
     else:
         own = np.where(labels == 1, logits[:, 0], 0.0)
-    bad = np.isneginf(own)
-    if bad.any():
-        row = bad.argmax()
-        raise BadPredictions(
-            f"the label of row {row} is class {labels[row]}, whose logit is -inf: that class was impossible. Correct "
-            f"the label or the mask, or remove the row"
-        )
+    way_out = ", whose logit is -inf: that class was impossible. Correct the label or the mask, or remove the row"
+    refuse(np.isneginf(own), labels, "labels must be possible classes", way_out)
 
 
 def check_probabilities(values: object) -> Array:
@@ -103,11 +96,9 @@ def check_probabilities(values: object) -> Array:
 def check_confidence(values: object) -> Floats:
     """Return the confidence (n,) of each row, between 0 and 1."""
     confidence = to_floats(values, "confidence").astype(np.float64)
-    if confidence.ndim != 1:
+    if confidence.ndim != 1 or confidence.size == 0:
         way_out = "For probabilities of every class, use Predictions.from_probabilities"
-        raise BadPredictions(f"confidence must be one number per row; got {confidence.shape}. {way_out}")
-    if confidence.size == 0:
-        raise BadPredictions("confidence is empty; give at least one row")
+        raise BadPredictions(f"confidence must be one number per row; got shape {confidence.shape}. {way_out}")
     refuse_outside_unit_interval(confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits")
     return confidence
 
@@ -133,10 +124,10 @@ def check_probability_rows(probabilities: Array) -> None:
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
-    if values.size == 0 or (values.min() >= LOWEST and values.max() <= HIGHEST):  # false for NaN
+    if values.size == 0 or (values.min() >= _LOWEST and values.max() <= 1 + _SUM_ROUNDING):  # false for NaN
         return
-    place = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))[0]
-    where = f"row {first_row + place[0]} has {values[tuple(place)]:g}"
+    row, *column = np.argwhere(~((values >= _LOWEST) & (values <= 1 + _SUM_ROUNDING)))[0]
+    where = f"row {first_row + row} has {values[row, *column]:g}"
     raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 
 
@@ -195,9 +186,9 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     labels = to_numbers(values, "labels")
     if names is not None and labels.ndim == 1 and labels.dtype.kind in "UO":
         labels = _numbers_of(labels, names)
-    if labels.ndim == 2 and labels.shape[1] == 1:
+    if labels.shape[1:] == (1,):
         labels = labels[:, 0]
-    if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
+    if labels.shape == (n_rows, n_classes):
         raise BadPredictions(
             "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1). If rows may "
             "have several labels, use MultiLabelCalibrator and metrics.label_scorecards"
@@ -218,14 +209,9 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
 def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
     """Return class numbers of labels that are names of classes."""
     number_of = {name: number for number, name in enumerate(names)}
-    numbers = []
-    for row, label in enumerate(labels.tolist()):
-        if not isinstance(label, str) or label not in number_of:
-            raise BadPredictions(
-                f"the label of row {row} is {shown(label)}, which is not one of the class names {shown(names)}"
-            )
-        numbers.append(number_of[label])
-    return np.array(numbers)
+    numbers = np.array([number_of.get(str(label), -1) for label in labels.tolist()])
+    refuse(numbers < 0, labels, f"labels must be class numbers or the class names {shown(names)}")
+    return numbers
 
 
 def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
@@ -271,33 +257,25 @@ def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
     """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
     labels: Array = to_numbers(values, "labels")
     if labels.shape != shape:
-        way_out = f"got {labels.shape}. For one label per row, use another calibrator"
-        raise BadPredictions(
-            f"labels must have the shape of the logits, {shape}, 1 where a row has the label; {way_out}"
-        )
+        expected = f"labels must have the shape of the logits, {shape}, 1 where a row has the label"
+        raise BadPredictions(f"{expected}; got {labels.shape}. For one label per row, use another calibrator")
     refuse((labels != 0) & (labels != 1), labels, "labels must be 0 or 1")
     return labels.astype(np.int64)
 
 
-def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:
+def whole_number(value: SupportsIndex, name: str, least: int, most: int = _LARGEST) -> int:
     """Return a setting as an int within its limits; without a limit of its own, up to a billion.
 
     >>> whole_number(3, "n_bins", least=1)
     3
     """
     limits = f"at least {least}"
-    if most is not None and most < 2**64:  # a longer number would only tire the reader
+    if most < 2**64 and most != _LARGEST:  # a longer number would only tire the reader
         limits = f"in {least}..{most}"
-    expected = f"{name} must be {limits}, a whole number"
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise BadPredictions(f"{expected}; got {shown(value)}") from None
-    if isinstance(value, bool | np.bool_) or number < least:
-        raise BadPredictions(f"{expected}; got {shown(value)}")
-    highest = _LARGEST if most is None else most
-    if number > highest:
-        raise BadPredictions(f"{expected}; got {shown(number)}, more than {highest:,}")
+    number = operator.index(value) if hasattr(value, "__index__") else None
+    if isinstance(value, bool | np.bool_) or number is None or not least <= number <= most:
+        beyond = f", more than {most:,}" if number is not None and number > most else ""
+        raise BadPredictions(f"{name} must be {limits}, a whole number; got {shown(value)}{beyond}")
     return number
 
 

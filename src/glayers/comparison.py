@@ -1,5 +1,6 @@
 """Calibration rows, test rows and names of methods -> every method, fitted on the first and scored on the second."""
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.estimator import clone
-from glayers.checks import items_of, whole_number
+from glayers.checks import MAX_SEED, items_of, whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.metrics import (
     METRICS,
@@ -87,20 +88,15 @@ class Comparison:
 
     def calibration_test(self, method: str, n_resamples: int | None = None) -> OmnibusTest:
         """Test a method on the test rows, also against what its calibration rows allow."""
-        return calibration_test(
-            self.rows(method),
-            calibrator=self.calibrators.get(method),
-            before=self.test,
-            n_resamples=n_resamples,
-            random_state=self.random_state,
-            progress=False,
-        )
+        drawn: dict[str, Any] = {"n_resamples": n_resamples, "random_state": self.random_state, "progress": False}
+        fitted = self.calibrators.get(method)
+        return calibration_test(self.rows(method), calibrator=fitted, before=self.test, **drawn)
 
     @cached_property
     def best(self) -> dict[str, list[str]]:
         """By printed metric, the methods that are not significantly worse than the best on the same rows."""
-        columns = self._columns()
-        finite = [name for name in columns if np.isfinite([card[name] for card in self.scorecards.values()]).all()]
+        cards = self.scorecards.values()
+        finite = [name for name in self._columns() if all(math.isfinite(card[name]) for card in cards)]
         if len(self.scorecards) < 2 or not finite or self.rows(UNCALIBRATED).n_units < 2:
             return {}
         found = self.differences(finite, n_resamples=_RESAMPLES_OF_STARS, random_state=self.random_state)
@@ -238,7 +234,7 @@ def compare(
     True
     """
     _check_parts(calibration, test)
-    seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
+    seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
     if isinstance(calibration, Confidences):
         inputs = "confidence"
     too_slow: dict[str, str] = {}
@@ -292,14 +288,11 @@ def _calibrators(methods: Any, **settings: Any) -> dict[str, Calibrator]:
                 )
         return {name: clone(calibrator) for name, calibrator in methods.items()}
     names = items_of(methods)
-    if names is None:
-        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {shown(methods)}")
-    for name in names:
-        if not isinstance(name, str) or name not in CALIBRATORS:
-            raise GlayersError(
-                f"unknown method {shown(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
-                f"own into a dict: {{'mine': TemperatureScaling()}}"
-            )
+    if names is None or not all(isinstance(name, str) and name in CALIBRATORS for name in names):
+        raise GlayersError(
+            f"methods must be some of {', '.join(CALIBRATORS)}; got {shown(methods)}. Put calibrators of your own into "
+            f"a dict: {{'mine': TemperatureScaling()}}"
+        )
     return {name: unfitted(name, **settings) for name in names}
 
 
@@ -315,23 +308,15 @@ def _check_parts(calibration: Any, test: Any) -> None:
         raise BadPredictions(f"calibration and test rows must be of one kind; got {calibration!r} and {test!r}")
     names = ["confidence", "correct"]
     if isinstance(test, Predictions):
-        _check_one_model(calibration, test)
         names = ["logits", "labels"]
+        widths = calibration.logits.shape[1], test.logits.shape[1]
+        classes = calibration.class_names or test.class_names, test.class_names or calibration.class_names
+        if widths[0] != widths[1] or classes[0] != classes[1]:
+            differ = f"{widths[0]} and {widths[1]} logits, class names {shown(classes[0])} and {shown(classes[1])}"
+            raise BadPredictions(f"calibration and test rows must come from the same model; they have {differ}")
     if all(_same(getattr(calibration, name), getattr(test, name)) for name in names):
         message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
         warnings.warn(message, GlayersWarning, stacklevel=3)
-
-
-def _check_one_model(calibration: Predictions, test: Predictions) -> None:
-    width = calibration.logits.shape[1]
-    other = test.logits.shape[1]
-    if width != other:
-        raise BadPredictions(
-            f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
-        )
-    names = (calibration.class_names, test.class_names)
-    if None not in names and names[0] != names[1]:
-        raise BadPredictions("calibration and test rows have different class names, or the same in another order")
 
 
 def _same(one: Array, other: Array) -> bool:

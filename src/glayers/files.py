@@ -39,6 +39,21 @@ def file_path(name: object) -> Path:
     return Path(path)
 
 
+def check_target(path: Path) -> None:
+    """Refuse a place where no file can be written, symbolic links followed."""
+    target = Path(os.path.realpath(path))
+    folder = target.parent
+    if target.exists() and not target.is_file():
+        problem = "is a directory, a pipe or a device; choose another name"
+    elif not folder.is_dir():
+        problem = f"the folder {folder} does not exist; create it first"
+    elif not os.access(folder, os.W_OK):
+        problem = f"no permission to write to the folder {folder}; choose another"
+    else:
+        return
+    raise BadFile(f"{path}: {problem}")
+
+
 def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
     """Write a file atomically; an error leaves the old file as it was, and no temporary file.
 
@@ -51,10 +66,7 @@ def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
     # The name is fixed before the file exists, so that an interrupt at any time can remove it.
     unfinished = target.parent / f".{os.urandom(8).hex()}.unfinished"
     try:
-        if target.is_dir():
-            raise BadFile(f"{path}: is a directory; give the name of a file in it")
-        if target.exists() and not target.is_file():
-            raise BadFile(f"{path}: is a pipe or a device, not a regular file; give another name")
+        check_target(path)
         with unfinished.open("xb") as stream:
             stream.write(data)
             stream.flush()
@@ -67,7 +79,7 @@ def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
     except OSError as error:
         raise BadFile(
             f"{path}: cannot be written ({error.strerror or error}); any existing file is unchanged. "
-            f"Check that the folder exists, that you may write to it, and that the disk is not full"
+            f"Check that the disk is not full"
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)
@@ -87,12 +99,10 @@ def _linked(unfinished: Path, target: Path) -> bool:
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, or raise an error that says why it cannot be read."""
     try:
-        if path.is_dir():
-            raise BadFile("is a directory; give one file in it")
         if not path.exists():
             raise BadFile("there is no such file; check the path")
         if not path.is_file():
-            raise BadFile("is not a regular file; copy its contents to one")
+            raise BadFile("is a directory or not a regular file; give one file")
         return path.open("rb")
     except OSError as error:  # the system refuses; later errors are about what the file holds
         raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error

@@ -11,7 +11,7 @@ import pytest
 from glayers import Predictions, TemperatureScaling
 from glayers.comparison import Comparison
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import to_bytes
+from glayers.predictions.formats import to_bytes
 from glayers.report.page import write_report
 from tests.strategies import Numbers
 

@@ -16,71 +16,66 @@ from glayers import read_predictions
 from glayers.cli import models
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import to_bytes
-from glayers.predictions.tables import write_parquet
+from glayers.predictions.formats import to_bytes, write_parquet
 from tests.cli.running import complaint, leftovers, run
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="forks processes, and limits them")
 # Each command runs in a fork of one process: a signal arrives where a function is called, or files may not grow.
 FORKING = """
-import json, os, pathlib, resource, signal, sys
+import gc, json, os, pathlib, resource, signal, sys, time
 import glayers.calibrators, pyarrow.parquet
-from glayers.cli import main
+from glayers.cli import main, models
+owners = {"os": os, "Path": pathlib.Path, "models": models}
+gc.freeze()  # or every child would visit all objects when it ends
 for owner, name, sent, *words in json.loads(sys.argv[1]):
     child = os.fork()
     if not child:
         if name == "limit":
             resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
         else:
-            kill = lambda *_, **__: os.kill(os.getpid(), signal.Signals[sent])
-            setattr({"os": os, "Path": pathlib.Path}[owner], name, kill)
+            original, calls = getattr(owners[owner], name), []
+            def kill(*given, **named):
+                calls.append(None)
+                if owner == "models" and len(calls) < 3:  # of three files, the last is interrupted
+                    return original(*given, **named)
+                os.kill(os.getpid(), signal.Signals[sent])
+                time.sleep(1)  # another thread may receive the signal, a little later
+            setattr(owners[owner], name, kill)
         sys.argv = ["glayers", *words]
         main()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-APPLY = ("apply", "model.safetensors", "test.npz", "--quiet", "-o")
-
-
-def statuses(commands: list[list[str]]) -> tuple[list[int], list[str]]:
-    """Return exit status and errors of commands, each after what happens to it."""
-    program = [sys.executable, "-c", FORKING, json.dumps(commands)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    return list(map(int, done.stdout.split())), done.stderr.splitlines()
+APPLY = ("apply", "model.safetensors", "test.npz", "-o")
+ENDINGS = (".npz", ".csv", ".parquet", ".jsonl")
 
 
 @needs_fork
-def test_a_signal_at_any_step_of_writing_leaves_the_old_file_or_none(folder: Path) -> None:
-    Path("old.npz").write_text("precious")
+def test_a_signal_at_any_step_and_a_full_disk_leave_the_old_file_or_none(folder: Path) -> None:
+    Path("many").mkdir()
+    for number in range(3):
+        shutil.copy("test.npz", f"many/{number}.npz")
+    there = ["old.npz", "full.npz", "full.parquet"]
+    for name in there:
+        Path(name).write_text("precious")
+    many = ["apply", "model.safetensors", "many", "-o", "out"]
     commands: list[list[str]] = []
     for sent in ("SIGINT", "SIGTERM"):
         commands += [[*step, sent, *APPLY, "new.npz"] for step in (("os", "fsync"), ("os", "link"))]
         steps = (("os", "fsync"), ("Path", "chmod"), ("Path", "replace"))
         commands += [[*step, sent, *APPLY, "old.npz", "--force"] for step in steps]
-    found, _ = statuses(commands)
-    assert found == 5 * [130] + 5 * [143]
-    assert not Path("new.npz").exists()
-    assert Path("old.npz").read_text() == "precious"
-    assert leftovers(folder) == []
-
-
-@needs_fork
-@pytest.mark.thorough
-def test_a_full_disk_leaves_the_old_file_or_none(folder: Path) -> None:
-    Path("many").mkdir()
-    for number in range(3):
-        shutil.copy("test.npz", f"many/{number}.npz")
-    outputs = [f"x{ending}" for ending in (".npz", ".csv", ".parquet", ".jsonl")]
-    for name in outputs[::2]:
-        Path(name).write_text("precious")
-    commands = [["", "limit", "", *APPLY, name, "--force"] for name in outputs]
-    commands.append(["", "limit", "", "apply", "model.safetensors", "many", "--quiet", "-o", "out"])
-    found, said = statuses(commands)
-    assert found == 5 * [1]
-    own = [line for line in said if line.startswith("glayers:")]  # coverage cannot write either, and says so
-    assert all("cannot be written" in line and "File too large" in line for line in own)
+        commands.append(["models", "write_parquet", sent, *many])
+    commands += [["", "limit", "", *APPLY, f"full{ending}", "--force"] for ending in ENDINGS]
+    commands.append(["", "limit", "", *many])
+    program = [sys.executable, "-c", FORKING, json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    found = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("status")]
+    assert found == 6 * [130] + 6 * [143] + 5 * [1]
+    own = [line for line in done.stderr.splitlines() if "cannot be written" in line]
+    assert all("File too large" in line for line in own)
     assert len(own) == 5
-    assert [Path(name).exists() for name in (*outputs, "out")] == [True, False, True, False, False]
-    assert all(Path(name).read_text() == "precious" for name in outputs[::2])
+    assert [Path(name).read_text() for name in there] == ["precious"] * 3
+    made = ("new.npz", "full.csv", "full.jsonl", "out")
+    assert [name for name in made if Path(name).exists()] == []
     assert leftovers(folder) == []
 
 
@@ -92,7 +87,7 @@ def test_of_two_writers_the_second_is_refused_or_wins_by_force(
 
     def meanwhile(file: int) -> None:
         monkeypatch.setattr(os, "fsync", sync)
-        assert run("apply", "model.safetensors", "new.csv", "--quiet", "-o", "x.npz").exit_code == 0
+        assert run("apply", "model.safetensors", "new.csv", "-o", "x.npz").exit_code == 0
 
     monkeypatch.setattr(os, "fsync", meanwhile)
     done = run(*APPLY, "x.npz", *["--force"] * force)
@@ -124,7 +119,7 @@ def test_of_two_writers_of_a_directory_the_second_is_refused(folder: Path, monke
         return write_parquet(*arguments)
 
     monkeypatch.setattr(models, "write_parquet", meanwhile)
-    assert "out: cannot be written" in complaint(run("apply", "model.safetensors", "many", "--quiet", "-o", "out"))
+    assert "out: cannot be written" in complaint(run("apply", "model.safetensors", "many", "-o", "out"))
     assert [path.read_text() for path in Path("out").iterdir()] == ["precious"]
     assert leftovers(folder) == []
 

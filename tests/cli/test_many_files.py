@@ -1,10 +1,6 @@
-"""Directories, globs, several files and large files: the numbers of one file, and outputs that survive a kill."""
+"""Directories, globs, several files and large files: the numbers of one file."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +16,9 @@ from glayers.cli import scoring
 from glayers.errors import BadFile
 from glayers.predictions import source
 from glayers.predictions.contents import Contents, Reading
-from glayers.predictions.source import Source, files_of, to_bytes
-from tests.cli.running import PROGRAM, run
+from glayers.predictions.formats import to_bytes
+from glayers.predictions.source import Source, files_of
+from tests.cli.running import run
 
 ENDINGS = [".parquet", ".csv", ".npz", ".json"]
 
@@ -51,7 +48,7 @@ def chunks_of(*paths: Path, reading: Reading | None = None, entries: int = 40, l
 
 
 def scored(*words: object) -> dict[str, Any]:
-    done = run("score", *words, "--json", "--quiet")
+    done = run("score", *words, "--json")
     assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -102,7 +99,7 @@ def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.M
         return 0
 
     with pytest.raises(BadFile, match="broken"):
-        list(Source.of([tmp_path / "in"]).map(use))
+        list(Source.of([tmp_path / "in"], Reading()).map(use))
     assert len(used) < 30
 
 
@@ -119,7 +116,7 @@ def test_a_large_file_is_read_in_chunks_and_tests_see_a_subset(tmp_path: Path, m
             assert found[name][metric] == pytest.approx(whole[name][metric], abs=1e-12), metric
         assert found[name]["intervals"]["nll"]["low"] < found[name]["nll"] < found[name]["intervals"]["nll"]["high"]
     assert 0 < found["tested_rows"] <= 500
-    shown = run("score", path, "--quiet", "--intervals", "--resamples", 20).stdout
+    shown = run("score", path, "--intervals", "--resamples", 20).stdout
     assert f"Tests and intervals of {found['tested_rows']} rows, drawn at random from 2,000:" in shown
 
 
@@ -142,24 +139,9 @@ def test_apply_writes_a_new_directory(tmp_path: Path) -> None:
     assert "is a directory" in run(*words, "--force").stderr  # which may hold anything
     alone = tmp_path / "alone"
     write(alone, rows, [])
-    assert run("apply", model, alone, "-o", tmp_path / "logits", "--logits").exit_code == 0  # also a directory
-    (part,) = (tmp_path / "logits").iterdir()
-    assert read_predictions(part).logits[0] == pytest.approx(fitted.transform(rows.logits[:1])[0])
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
-@pytest.mark.parametrize(("sent", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_killed_apply_leaves_nothing(tmp_path: Path, sent: str, status: int) -> None:
-    rows = simulated(40_000)
-    write(tmp_path / "in", rows, list(range(1_000, 40_000, 1_000)))
-    TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
-    words = [*PROGRAM, "apply", str(model), str(tmp_path / "in"), "-o", str(tmp_path / "out"), "-q"]
-    child = subprocess.Popen(words, env=os.environ)
-    while len(list(tmp_path.glob(".*.unfinished/part-*"))) < 3 and child.poll() is None:
-        time.sleep(0.001)
-    child.send_signal(signal.Signals[sent])
-    assert child.wait() == status
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "m.safetensors"]
+    assert run("apply", model, alone, "-o", tmp_path / "one").exit_code == 0  # also a directory
+    (part,) = (tmp_path / "one").iterdir()
+    assert read_predictions(part).probabilities()[0] == pytest.approx(fitted.predict_proba(rows.logits[:1])[0])
 
 
 def test_fit_and_report_take_a_random_subset_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +153,7 @@ def test_fit_and_report_take_a_random_subset_of_many_rows(tmp_path: Path, monkey
     done = run("fit", tmp_path / "in", "-o", tmp_path / "m.safetensors", "-m", "temperature")
     assert done.exit_code == 0, done.stderr
     assert "1,000 of 1,500 rows" in " ".join(done.stderr.split())
-    options = ("--methods", "temperature", "-o", tmp_path / "page.html", "--quiet")
+    options = ("--methods", "temperature", "-o", tmp_path / "page.html")
     assert run("report", tmp_path / "in", tmp_path / "in" / "0.parquet", *options).exit_code == 0
     assert (tmp_path / "page.html").is_file()
 
@@ -206,9 +188,9 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ): "in labels; handle them apart",
         ("score", *files, "--labels", tmp_path / "y.npy"): "labels can be given for one .npy file",
         ("apply", model, *files, "-o", tmp_path / "x.npz"): "give -o a name without ending",
-        ("apply", model, *files, "-o", tmp_path / "in"): "is a directory or another special file",
-        ("apply", model, *files, "-o", tmp_path / "taken"): "is a directory or another special file",
-        ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one smaller file",
+        ("apply", model, *files, "-o", tmp_path / "in"): "is a directory, a pipe or a device",
+        ("apply", model, *files, "-o", tmp_path / "taken"): "is a directory, a pipe or a device",
+        ("card", model, tmp_path / "in"): "give one smaller file",
         ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one smaller file",
     }.items():
         done = run(*words)
@@ -248,7 +230,7 @@ def test_apply_names_the_file_and_the_row_it_cannot_calibrate(tmp_path: Path, mo
     huge[41] = [1e308, 0.0, 0.0]  # divided by a temperature below 1, it is no number
     write(tmp_path / "in", Predictions(np.concatenate([rows.logits, huge]), np.tile(rows.labels, 2)), [50])
     monkeypatch.setattr(source, "CHUNK_ENTRIES", 60)
-    said = " ".join(run("apply", model, tmp_path / "in", "-o", tmp_path / "out", "-q").stderr.split())
+    said = " ".join(run("apply", model, tmp_path / "in", "-o", tmp_path / "out").stderr.split())
     assert "1.parquet, counted from row 30: the map has no result for row 11" in said
 
 
@@ -261,11 +243,11 @@ def test_threads_change_neither_scores_nor_files(tmp_path: Path, monkeypatch: py
     for threads in (1, 3):
         monkeypatch.setattr(source, "available_threads", lambda n=threads: n)
         out = tmp_path / f"out{threads}"
-        assert run("apply", tmp_path / "m.safetensors", tmp_path / "in", "-o", out, "--quiet").exit_code == 0
+        assert run("apply", tmp_path / "m.safetensors", tmp_path / "in", "-o", out).exit_code == 0
         parts = {file.name: file.read_bytes() for file in out.glob("*.parquet")}
         found[threads] = parts, scored(tmp_path / "in", "--model", tmp_path / "m.safetensors")["calibrated"]
     assert found[1][0] == found[3][0]
     numbers = [{name: v for name, v in card.items() if isinstance(v, float)} for _, card in found.values()]
     assert numbers[0] == pytest.approx(numbers[1], abs=1e-12)
     (tmp_path / "in" / "1.parquet").write_bytes(b"PAR1 damaged PAR1")
-    assert "1.parquet" in run("score", tmp_path / "in", "--quiet").stderr
+    assert "1.parquet" in run("score", tmp_path / "in").stderr

@@ -51,15 +51,15 @@ def test_scores_before_and_after_the_model(model: TemperatureScaling) -> None:
 
 def test_the_status_says_whether_a_condition_holds(model: TemperatureScaling) -> None:
     write("new.npz", 400, 6)
-    scored = ("score", "new.npz", "--quiet")
+    scored = ("score", "new.npz")
     calibrated = (*scored, "--model", "model.safetensors")
     assert run(*calibrated, "--fail-if", "ks > 10 %", "--fail-if", "accuracy < 0.3").exit_code == 0
     write("true.npz", 8_000, 6, 1 / 3)
-    assert run("score", "true.npz", "--quiet", "--fail-if-miscalibrated").exit_code == 0
+    assert run("score", "true.npz", "--fail-if-miscalibrated").exit_code == 0
     assert "failed: ks = " in failure(*scored, "--fail-if", "ks > 0.05")
     assert "failed: not calibrated" in failure(*scored, "--fail-if-miscalibrated")
     write("few.npz", 60, 6, 1 / 3)
-    assert "failed: too few rows to tell" in failure("score", "few.npz", "--quiet", "--fail-if-miscalibrated")
+    assert "failed: too few rows to tell" in failure("score", "few.npz", "--fail-if-miscalibrated")
     assert "failed: calibrated: nll = " in failure(*calibrated, "--fail-if", "nll >= 0.01")
 
 
@@ -132,11 +132,9 @@ def test_a_model_is_adapted_to_new_rows(model: TemperatureScaling) -> None:
     assert adapted.predict_proba(logits[keep]).mean(axis=0) == pytest.approx(found["estimated"], abs=0.02)
 
 
-def test_rows_that_class_shift_does_not_explain_are_named_and_may_fail(model: TemperatureScaling) -> None:
+def test_rows_that_class_shift_does_not_explain_are_named(model: TemperatureScaling) -> None:
     write("new.npz", 900, 9, 0.5)
     words = ("adapt", "model.safetensors", "new.npz", "-o", "adapted.safetensors")
-    assert "failed: class shift does not explain these rows" in failure(*words, "--fail-if-unexplained")
-    assert not Path("adapted.safetensors").exists()
     done = run(*words)
     assert "note: class shift does not explain these rows" in done.stderr
     assert Path("adapted.safetensors").exists()

@@ -24,7 +24,7 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    for word in ("fit", "apply", "export", "score", "compare", "report", "plot", "methods", "demo"):
+    for word in ("fit", "apply", "export", "score", "compare", "report", "methods", "demo"):
         assert f"│ {word} " in done.stdout
 
 

@@ -148,10 +148,10 @@ def test_metrics_of_masked_predictions_are_those_of_probabilities_with_zeros(met
 @pytest.mark.parametrize(
     ("logits", "message"),
     [
-        ([[0.0, 1.0, 2.0], [0.0, -np.inf, 1.0]], "label of row 1 is class 1, whose logit is -inf.*Correct the label"),
-        ([[0.0, 1.0, 2.0], [-np.inf, -np.inf, -np.inf]], "row 1 of the logits is -inf for every class"),
+        ([[0.0, 1.0, 2.0], [0.0, -np.inf, 1.0]], "row 1 has 1, whose logit is -inf.*Correct the label"),
+        ([[0.0, 1.0, 2.0], [-np.inf, -np.inf, -np.inf]], "row 1 has -inf for every class"),
         ([[0.0, 1.0, 2.0], [0.0, 1.0, np.inf]], "row 1, column 2 has inf.*only -inf is allowed"),
-        ([[1.0], [-np.inf]], "label of row 1 is class 1"),
+        ([[1.0], [-np.inf]], "row 1 has 1, whose logit"),
     ],
 )
 def test_what_cannot_be_is_refused(logits: Any, message: str) -> None:

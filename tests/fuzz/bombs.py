@@ -59,7 +59,7 @@ def one_long_name(rows: int = 50_000) -> bytes:
 # The name of a file, its bytes, and what the error says; None if the file is read.
 FILES: dict[str, tuple[str, Callable[[], bytes], str | None]] = {
     "one long group": ("a.csv", long_group_in_text, None),
-    "empty lists": ("a.json", lambda: b'{"logits": [' + b"[]," * 1_000_000 + b"[]]}", "no labels"),
+    "empty lists": ("a.json", lambda: b'{"logits": [' + b"[]," * 2_000_000 + b"[]]}", "no labels"),
     "text among numbers": (
         "a.json",
         lambda: json.dumps({"logits": [[0.0, 1.0]] * 20_000, "labels": [0] * 19_999 + [LONG]}).encode(),

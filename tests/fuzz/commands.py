@@ -15,11 +15,11 @@ from tests.cli.running import run
 from tests.fuzz.mutations import ODD_CELLS, Random, damaged, pick
 from tests.fuzz.readers import GOOD_FILES
 
-VERBS = ["fit", "apply", "score", "compare", "plot", "methods", "nothing", "score", "apply", "fit"]
+VERBS = ["fit", "apply", "score", "compare", "report", "methods", "nothing", "score", "apply", "fit"]
 METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all ", ",", "temperature,temperature", "x"]
 FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
-    *("--json", "--quiet", "--force", "--debug", "--logits", "--intervals", "--help", "--none", "-x", "--"),
+    *("--json", "--force", "--intervals", "--help", "--none", "-x", "--"),
     *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--width", "--resamples", "-o"),
 ]
 VALUES = [
@@ -66,7 +66,7 @@ def check_command(random: Random, folder: Path) -> str:
                 done = run(*words)
         if done.exit_code not in (0, 1, 2) or isinstance(done.exception, Exception):
             raise AssertionError(f"{words}: {done.exit_code}, {done.stderr}") from done.exception
-        if done.exit_code == 1 and "--debug" not in words:
+        if done.exit_code == 1:
             problems = [line for line in done.stderr.splitlines() if line.startswith("glayers: ")]
             assert len(problems) == 1, (words, done.stderr)
         for path in Path().glob(".*.unfinished"):
@@ -89,7 +89,7 @@ def command(names: list[str], random: Random) -> list[str]:
         "apply": [pick(["model.safetensors", first], random), pick(files, random), "-o", output],
         "score": [pick(files, random)],
         "compare": [pick(files, random), pick(files, random), "--methods", pick(METHODS, random)],
-        "plot": [pick(FIGURES, random), pick(files, random), "-o", output],
+        "report": [pick(files, random), pick(files, random), "-o", output, "--methods", "temperature"],
     }.get(verb, [])
     for _ in range(random.choice([0, 0, 0, 1, 2, 3])):
         place = int(random.integers(len(words) + 1))

@@ -12,7 +12,8 @@ import pyarrow.parquet
 from glayers import GlayersError
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import FORMATS, read_confidences, read_predictions, to_bytes
+from glayers.predictions.formats import FORMATS, to_bytes
+from glayers.predictions.source import read_confidences, read_predictions
 from tests.fuzz.mutations import ODD_ARRAYS, Random, changed_text, changed_tree, damaged, pick
 from tests.predictions.examples import read_any, read_rows
 

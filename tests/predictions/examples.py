@@ -46,6 +46,5 @@ def read_any(path: PathLike, labels: PathLike | None = None) -> Rows:
 def read_rows(path: PathLike, labels: PathLike | None = None) -> tuple[Rows, bool]:
     """Read a file, and whether it has labels: new rows to calibrate may have none."""
     source = Source.of([Path(path)], Reading(labels), needs_labels=False)
-    contents = source.contents()
-    assert contents is not None
-    return source.checked(contents), contents.labelled
+    assert source.contents is not None
+    return source.checked(), source.contents.labelled

@@ -64,7 +64,7 @@ def test_a_question_is_read_once_although_every_filter_writes_it(tmp_path: Path)
         (sample(0, [-1.0, -2.0], 2), "the answer 2 is not one of the 2 choices"),
         (sample(0, [-1.0, -2.0], [0, 1]), "the answer .* is not one of the 2 choices"),
         (sample(0, [-1.0, -2.0], "choice"), "the answer 'choice' is not one of the 2 choices"),
-        (sample(0, ["much", -2.0], 1), "must be a list of numbers"),
+        (sample(0, ["much", -2.0], 1), "must be real numbers"),
         (sample(0, [-1.0, -2.0], 1) | {"filtered_resps": ["42"]}, "holds generated text"),
         ({"logprobs": [-1.0, -2.0], "logits": [1, 2], "label": 0}, "are logits; keep one"),
         ({"logprobs": [-1.0, True], "label": 0}, "must be a list of numbers"),

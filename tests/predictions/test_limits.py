@@ -11,7 +11,7 @@ import pytest
 
 from glayers import BadFile, Predictions, read_confidences, read_predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import to_bytes
+from glayers.predictions.formats import to_bytes
 from tests.predictions.examples import read_rows
 
 LOGITS = np.array([[2.0, 0.5], [0.1, 3.0], [1.0, -1.0]])

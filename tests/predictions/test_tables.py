@@ -15,7 +15,8 @@ import pytest
 from glayers.arrays import Array
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import read_predictions, to_bytes
+from glayers.predictions.formats import to_bytes
+from glayers.predictions.source import read_predictions
 from tests.predictions.examples import GROUPS, LABELS, LOGITS, NAMES, PROBABILITIES, WEIGHTS, bad
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
-from glayers.predictions.source import FORMATS, read_confidences, read_predictions, to_bytes
+from glayers.predictions.formats import FORMATS, to_bytes
+from glayers.predictions.source import read_confidences, read_predictions
 from tests.predictions.examples import read_any, read_rows
 
 TABLES = [".csv", ".tsv", ".parquet"]

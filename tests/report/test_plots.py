@@ -118,15 +118,17 @@ def test_what_needs_all_classes_refuses_confidences() -> None:
         plots.figure("ks", {"model": pair}, event=label(2))
 
 
-def test_a_figure_saves_as_png_and_as_svg() -> None:
+def test_a_figure_saves_as_png_svg_and_pdf_with_truetype_fonts() -> None:
     given, labels = methods(n=60)
     figure = plots.figure("ks", {"model": given["uncalibrated"]}, labels)
-    png, svg = BytesIO(), BytesIO()
+    png, svg, pdf = BytesIO(), BytesIO(), BytesIO()
     figure.savefig(png, format="png", dpi=50)
     corner = mpl.image.imread(BytesIO(png.getvalue()))[0, 0, :3]
     assert np.abs(corner - to_rgb(plots.COLOURS["background"])).max() < 0.01
     figure.savefig(svg, format="svg")
     assert ElementTree.fromstring(svg.getvalue()).tag.endswith("svg")
+    figure.savefig(pdf, format="pdf")
+    assert b"/Type3" not in pdf.getvalue()
 
 
 def test_drawing_changes_no_setting_of_matplotlib() -> None:

@@ -19,10 +19,9 @@ import typer
 
 from glayers import __version__
 from glayers.cli.acting import card, decide, estimate, threshold, watch
-from glayers.cli.comparing import KINDS, compare, demo, plot, report
+from glayers.cli.arguments import add_verb, flag, one_line_per_error, show
 from glayers.cli.models import adapt, apply, export, fit, info, methods
-from glayers.cli.runtime import add_verb, flag, one_line_per_error, show
-from glayers.cli.scoring import rows, score
+from glayers.cli.scoring import compare, demo, report, rows, score
 
 __all__ = ["app", "main"]
 
@@ -32,10 +31,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-_FILES: list[Callable[..., None]] = [fit, apply, adapt, export, score, rows, compare, report, plot]
-_OTHERS: list[Callable[..., None]] = [threshold, decide, estimate, watch, card, info, methods, demo]
-for _verb in _FILES + _OTHERS:
-    add_verb(app, _verb, KINDS if _verb is plot else "")
+_VERBS: list[Callable[..., None]] = [fit, apply, adapt, export, score, rows, compare, report, threshold, decide]
+_VERBS += [estimate, watch, card, info, methods, demo]
+for _verb in _VERBS:
+    add_verb(app, _verb)
 
 
 def _version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import run_facts, show, show_record
+from glayers.cli.arguments import run_facts, show, show_record
 from glayers.cli.scoring import condition_of, failures_of
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, open_regular, write_whole

@@ -1,28 +1,50 @@
-"""What verbs share: their options, the predictions that they read, and the files that they write."""
+"""What verbs share: their options, the predictions that they read, what they print, and one line for each error.
 
+File names and class names come from strangers, so nothing is printed before `one_line` has escaped it: a terminal must
+not obey them.
+"""
+
+import contextlib
+import errno
+import functools
+import inspect
+import io
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+import sys
+import textwrap
+import traceback
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
 
+from glayers import __version__
 from glayers.arrays import Array
-from glayers.cli.runtime import flag, show_note
-from glayers.errors import BadFile, listed
-from glayers.files import EXISTS
+from glayers.checks import MAX_SEED
+from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
+from glayers.files import EXISTS, check_target
 from glayers.metrics import Event, StreamingScorecard, label, one_of, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.predictions.source import Chunks, Source
+from glayers.text_tables import json_ready
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+
+
+def flag(*names: str, text: str, **more: Any) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
 
 
 def file_argument(name: str, text: str) -> Any:
@@ -63,13 +85,11 @@ EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The e
 Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
-Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A name from `glayers methods`.")]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", help=_METHODS)]
-# NumPy's older generators, which scikit-learn uses, take no larger seed.
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
+Seed = Annotated[int, typer.Option(metavar="N", max=MAX_SEED, min=0, help="Random seed; same seed, same result.")]
 
 
 def reading_of(labels: Labels = None, part: Part = None, probabilities: Probabilities = False) -> Reading:
@@ -99,11 +119,7 @@ def method_names(names: str | None) -> list[str] | None:
 
     if names is None:
         return None
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if names == "all":
-        wanted = list(METHODS)
-    if not wanted:
-        raise typer.BadParameter("no method is named; see `glayers methods`")
+    wanted = METHODS if names == "all" else names.replace(" ", "").split(",")
     return [known_name(name, METHODS, "method") for name in dict.fromkeys(wanted)]
 
 
@@ -138,20 +154,20 @@ def number_of(text: str) -> float:
     return number / 100 if text.endswith("%") else number
 
 
-def method_with_settings(name: str, settings: list[str] | None, seed: int, progress: bool | None) -> "Calibrator":
+def method_with_settings(name: str, settings: list[str] | None, **given: Any) -> "Calibrator":
     """Return an unfitted calibrator by name, with the settings that options give it: JSON, or text."""
     from glayers.calibrators import METHODS
     from glayers.comparison import unfitted
 
     known_name(name, METHODS, "method")
-    calibrator = unfitted(name, random_state=seed, progress=progress)
+    calibrator = unfitted(name, **given)
     for setting in settings or ():
         key, sign, text = (word.strip() for word in setting.partition("="))
         if not sign:
             raise typer.BadParameter(f"cannot read the setting {setting!r}; write such as 'time_budget=60'")
         known_name(key, calibrator.get_params(False), f"setting of {name}")
         value: Any = {"True": True, "False": False, "None": None}.get(text, text)
-        with suppress(ValueError):
+        with contextlib.suppress(ValueError):
             value = json.loads(text)
         calibrator.set_params(**{key: value})
     return calibrator
@@ -169,25 +185,18 @@ def calibrator_of_classes(path: Path) -> "Calibrator":
 
 def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Rows:
     """Return all rows of one file."""
-    source = Source.of([file], reading, needs_labels=needs_labels, warn=needs_labels)
-    return source.checked(source.contents())
+    return Source.of([file], reading, needs_labels=needs_labels, warn=needs_labels).checked()
 
 
-def read_sample(file: Path, reading: Reading, seed: int, quiet: bool) -> tuple[Rows, str]:
-    """Return rows to fit on, all rows of one file or of many files a random sample, and what they were given as."""
-    source = Source.of([file], reading)
-    return sample_of(source, source.contents(), seed, quiet)
-
-
-def sample_of(source: Source, contents: Contents | None, seed: int, quiet: bool) -> tuple[Rows, str]:
-    """Return the rows of one file, which has been read, or a random sample of many files, enough for every method."""
-    if contents is not None:
-        return source.checked(contents), contents.inputs
+def read_sample(source: Source, seed: int) -> tuple[Rows, str]:
+    """Return rows to fit on and what they were given as: all rows of one file, or a random sample of many files."""
+    if source.contents is not None:
+        return source.checked(), source.contents.inputs
     from glayers.calibrators.auto import enough_rows
 
-    kind, sample, _ = collect(source, {}, enough_rows, random_state=seed, progress=progress_of(quiet))
+    kind, sample, _ = collect(source, {}, enough_rows, random_state=seed)
     rows = sample.result()
-    if len(rows) < sample.n_seen and not quiet:
+    if len(rows) < sample.n_seen:
         show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows, drawn at random, are used")
     return rows, kind["inputs"]
 
@@ -198,7 +207,6 @@ def collect(
     sample_size: Callable[[int], int],
     event: Event = top,
     random_state: int = 0,
-    progress: bool | None = False,
 ) -> tuple[dict[str, Any], RowSample, dict[str, StreamingScorecard]]:
     """Return, after one pass over the files, what they hold, a random sample, and the scores of all rows by version.
 
@@ -220,7 +228,7 @@ def collect(
                     sums[name].update(rows if calibrator is None else calibrator.apply(rows))
         return kind, sample, sums
 
-    results = source.map(collect_file, progress)
+    results = source.map(collect_file)
     kind, sample, sums = next(results)
     for path, (other_kind, other_sample, other_sums) in zip(source.files[1:], results, strict=True):
         different = [name for name, value in kind.items() if other_kind[name] != value]
@@ -245,31 +253,17 @@ def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:
     return map_inputs(calibrator.inputs, two_classes(calibrator.inputs, rows))
 
 
-def progress_of(quiet: bool) -> bool | None:
-    """Return whether to show progress: at a terminal, or not at all."""
-    return False if quiet else None
-
-
 def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None) -> None:
     """Refuse a path that cannot be written: before any long work begins, and again after it.
 
     A file is replaced only with `force`, and an input never.
     """
-    folder = Path(os.path.realpath(path)).parent
+    check_target(path)
     read = [file for file in inputs if file is not None and Path(file).exists()]
     if path.exists() and any(map(path.samefile, read)):
-        problem = "is one of the input files; write to another file"
-    elif path.exists() and not path.is_file():
-        problem = "is a directory or another special file; choose another name"
-    elif os.path.lexists(path) and not force:
-        problem = EXISTS
-    elif not folder.is_dir():
-        problem = f"the folder {folder} does not exist; create it first"
-    elif not os.access(folder, os.W_OK):
-        problem = f"no permission to write to the folder {folder}; choose another"
-    else:
-        return
-    raise BadFile(f"{path}: {problem}")
+        raise BadFile(f"{path}: is one of the input files; write to another file")
+    if os.path.lexists(path) and not force:
+        raise BadFile(f"{path}: {EXISTS}")
 
 
 def end_with(failures: Iterable[str]) -> None:
@@ -279,3 +273,161 @@ def end_with(failures: Iterable[str]) -> None:
         show_note(f"failed: {failure}")
     if found:
         raise typer.Exit(3)
+
+
+def add_verb(app: typer.Typer, function: Callable[..., None]) -> None:
+    """Add a function to the program. A parameter `reading` stands for the options of `reading_of`.
+
+    The examples of the docstring end its help.
+    """
+    options = dict(inspect.signature(function).parameters)
+    reads = options.pop("reading", None) is not None
+    if reads:
+        options |= inspect.signature(reading_of).parameters
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        facts = run_facts(**given) if given.get("as_json") else None
+        with _notes(), one_line_per_error(facts):
+            if reads:
+                names = inspect.signature(reading_of).parameters
+                given["reading"] = reading_of(**{name: given.pop(name) for name in names})
+            function(**given)
+
+    keywords = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options.values()]
+    vars(run)["__signature__"] = inspect.Signature(keywords)  # read by typer
+    run.__annotations__ = {option.name: option.annotation for option in keywords}
+    run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
+    # It begins with an empty line, or typer would remove the indentation of the examples.
+    app.command(epilog=f"\nExamples:\n{textwrap.indent(examples, '  ')}")(run)
+
+
+@contextlib.contextmanager
+def one_line_per_error(facts: dict[str, Any] | None = None) -> Iterator[None]:
+    """Turn every error into one line on standard error and an exit status; if facts are given, also into JSON."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except KeyboardInterrupt as error:
+        raise _stop("interrupted; no unfinished file was written", 130) from error  # 128 + SIGINT
+    except BrokenPipeError as error:
+        discard_output()
+        raise typer.Exit(141) from error  # 128 + SIGPIPE: the reader, such as head, stopped reading
+    except (GlayersError, ModuleNotFoundError) as error:
+        if facts is not None:
+            show_json({"verdict": None, "error": str(error), **facts})
+        raise _stop(str(error), 1) from error
+    except OSError as error:  # readers raise errors of their own, so this one comes from the screen or a pipe
+        discard_output()
+        raise _stop(f"cannot write the output: {error}", 1) from error
+    except MemoryError as error:
+        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", 1) from error
+    except Exception as error:
+        for line in traceback.format_exc().splitlines():
+            show_note(line)
+        raise _stop("this is a bug in glayers; please report it with the lines above", 70) from error  # EX_SOFTWARE
+
+
+def run_facts(**given: Any) -> dict[str, Any]:
+    """Return what identifies a run in JSON: the files that were given, the version of the program, and the time.
+
+    >>> list(run_facts(file=Path("new.csv"), model=Path("m.safetensors"), level=0.9))
+    ['file', 'model', 'version', 'time']
+    """
+    facts: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Path):
+            facts[name] = str(value)
+        elif isinstance(value, list) and all(isinstance(item, Path) for item in value):
+            facts[name] = [str(item) for item in value]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**facts, "version": __version__, "time": now}
+
+
+def _stop(reason: str, status: int) -> typer.Exit:
+    show_note(f"glayers: {reason}")
+    return typer.Exit(status)
+
+
+@contextlib.contextmanager
+def _notes() -> Iterator[None]:
+    """Print each of our own warnings once, as a note; warnings of other libraries as Python does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", GlayersWarning)
+        usual = warnings.showwarning
+        show_once = functools.cache(show_note)
+
+        def show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, GlayersWarning):
+                show_once(f"note: {message}")
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show_warning
+        yield
+
+
+def show(*lines: RenderableType) -> None:
+    """Print tables and sentences; a plain string is printed as it is, without markup.
+
+    A terminal breaks sentences between words; a program reads each on one line.
+    """
+    has_edge = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = _Screen(highlight=False, width=None if has_edge else 10_000)  # wider than any table
+    for line in lines:
+        if isinstance(line, str):
+            console.print(one_line(line), markup=False, soft_wrap=not console.is_terminal)
+        else:
+            console.print(line)
+
+
+def show_note(text: str) -> None:
+    """Print one line to standard error."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(one_line(text), markup=False)
+
+
+def show_json(numbers: Mapping[str, Any]) -> None:
+    """Print JSON, which has no infinity: null stands for it."""
+    sys.stdout.write(json.dumps(json_ready(numbers), indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def show_record(record: Any, as_json: bool, heading: str = "", **facts: Any) -> None:
+    """Print a record as JSON, with facts about the run, or as it prints itself, below a heading."""
+    if as_json:
+        show_json({**record.to_dict(), **facts})
+        return
+    if heading:
+        show(title(heading))
+    show(*str(record).splitlines())
+
+
+def title(text: str) -> Text:
+    """Return a heading."""
+    return Text(one_line(text), style="bold")
+
+
+def one_line(text: str) -> str:
+    r"""Escape line breaks, escape sequences and bytes that are not text, as Python writes them in a string.
+
+    >>> one_line("two\nlines")
+    'two\\nlines'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def discard_output() -> None:
+    """Discard what is still buffered; otherwise Python would try to write it at exit and print an error of its own."""
+    with contextlib.suppress(io.UnsupportedOperation):  # tests have no real output
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+@final
+class _Screen(Console):
+    """A console that raises an error when its reader is gone, where rich itself would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output is gone")

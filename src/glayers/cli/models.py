@@ -16,18 +16,17 @@ from rich.table import Table
 from glayers.activations import probabilities_of
 from glayers.checks import check_class_names
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, show_json, show_note, title
+from glayers.cli.arguments import flag, show, show_json, show_note, title
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
 from glayers.predictions.contents import Contents, Reading, Rows
-from glayers.predictions.source import FORMATS, Chunks, Source, to_bytes
-from glayers.predictions.tables import write_parquet
+from glayers.predictions.formats import FORMATS, to_bytes, write_parquet
+from glayers.predictions.source import Chunks, Source
 from glayers.report.words import plural
 
 _OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."
 _PRIOR = "An earlier calibrator for the same classes; may be repeated."
-_UNEXPLAINED = "Write nothing and exit with 3 if class shift does not explain NEW."
 
 
 def fit(
@@ -41,7 +40,6 @@ def fit(
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Fit a calibrator on held-out predictions and write it to a file.
 
@@ -59,17 +57,16 @@ def fit(
     from glayers.calibrators import GroupCalibrator
 
     arg.check_output(output, force, calibration, reading.labels)
-    calibrator = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
+    calibrator = arg.method_with_settings(method, settings, random_state=seed)
     if prior:
         calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
     source = Source.of([calibration], reading)
-    contents = source.contents()
-    if contents is not None and contents.has_several_labels:
+    if source.contents is not None and source.contents.has_several_labels:
         if by_group:
             raise typer.BadParameter("rows with several labels are fitted without --by-group")
-        fitted: Any = _fit_labels(calibrator, contents)
+        fitted: Any = _fit_labels(calibrator, source.contents)
     else:
-        rows, inputs = arg.sample_of(source, contents, seed, quiet)
+        rows, inputs = arg.read_sample(source, seed)
         calibrator.set_params(inputs=inputs)
         fitted = GroupCalibrator(calibrator) if by_group else calibrator
         fitted.fit_predictions(rows)
@@ -78,7 +75,7 @@ def fit(
     if as_json:
         facts = {"method": method, "seed": seed, "output": str(output), "inputs": calibrator.inputs}
         show_json({**facts, **_facts_of(fitted)})
-    elif not quiet:
+    else:
         _show_model(fitted, f" from {calibration.name}")
         show(f"wrote {output}")
 
@@ -113,10 +110,8 @@ def apply(
     model: arg.Model,
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
     output: Annotated[Path, arg.output_option("OUT", _OUT)],
-    logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
     reading: Reading = arg.READING,
     force: arg.Force = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Calibrate predictions with a fitted calibrator and write the probabilities.
 
@@ -139,24 +134,23 @@ def apply(
     if not source.is_small and ending in FORMATS:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
     arg.check_output(output, force and source.is_small, model, *files, reading.labels)
-    contents = source.contents()
+    contents = source.contents
     if contents is None:
-        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
+        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output)
     else:
         calibrator = load(model)
         if isinstance(calibrator, MultiLabelCalibrator):
-            found = calibrated_labels(calibrator, contents, logits)
+            found = replace(calibrated_labels(calibrator, contents), logits=None)
         else:
-            found = calibrated(calibrator, contents, source.checked(contents), logits)
+            found = calibrated(calibrator, contents, source.checked())
         n_rows = len(found)
         write_whole(output, to_bytes(found, ending), force=force)
-    if not quiet:
-        name = files[0].name if source.is_small else plural(len(source.files), "file")
-        show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
+    name = files[0].name if source.is_small else plural(len(source.files), "file")
+    show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
 
 
-def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Contents:
-    """Return calibrated probabilities or logits of each label; the rest stays as it was."""
+def calibrated_labels(calibrator: Any, contents: Contents) -> Contents:
+    """Return calibrated logits and probabilities of each label; the rest stays as it was."""
     from glayers.calibrators import MultiLabelCalibrator
 
     if not isinstance(calibrator, MultiLabelCalibrator):
@@ -164,55 +158,46 @@ def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Cont
     if contents.inputs != calibrator.inputs:
         raise BadFile(f"holds {contents.inputs}, but the model was fitted on {calibrator.inputs}")
     calibrator._check_names(contents.class_names)
-    fields: dict[str, Any] = {"logits": None, "probabilities": None}
-    if logits:
-        fields["logits"] = calibrator.transform(contents.scores)
-    else:
-        fields["probabilities"] = calibrator.predict_proba(contents.scores)
-    return replace(contents, **fields, class_names=contents.class_names or calibrator.class_names_)
+    logits = calibrator.transform(contents.scores)
+    probabilities = calibrator.predict_proba(contents.scores)
+    names = contents.class_names or calibrator.class_names_
+    return replace(contents, logits=logits, probabilities=probabilities, class_names=names)
 
 
-def calibrated(calibrator: Any, contents: Contents, rows: Rows, logits: bool) -> Contents:
+def calibrated(calibrator: Any, contents: Contents, rows: Rows) -> Contents:
     """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
     after = calibrator.apply(rows)
     if isinstance(after, Confidences):
-        if logits:
-            raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
         return replace(contents, confidence=after.confidence, correct=after.correct if contents.labelled else None)
     # As precise as the input.
     dtype = np.float32 if getattr(rows, "logits", after.logits).dtype == np.float32 else np.float64
     probabilities = probabilities_of(after.logits, dtype)
-    fields: dict[str, Any] = {"logits": None, "probabilities": None}
-    if logits:
-        fields["logits"] = np.asfortranarray(after.logits, dtype)  # Parquet wants the values of a class side by side
-    else:
-        fields["probabilities"] = np.asfortranarray(probabilities)
     return replace(
         contents,
+        logits=None,
+        probabilities=np.asfortranarray(probabilities),  # Parquet wants the values of a class side by side
         labels=after.labels if contents.labelled else None,
         predicted=probabilities.argmax(axis=1),
         confidence=probabilities.max(axis=1),
         class_names=after.class_names or calibrator.class_names_,
-        **fields,
     )
 
 
-def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool, quiet: bool) -> int:
+def _apply_to_files(calibrator: Any, source: Source, output: Path) -> int:
     """Write one Parquet file for each file to a new directory, and return the number of rows."""
 
     def calibrated_chunks(file: int, chunks: Chunks) -> Iterator[Contents]:
         first_row = 0
         for contents, rows in chunks:
             with errors_as_bad_file(f"{source.files[file]}, counted from row {first_row:,}"):
-                found = calibrated(calibrator, contents, rows, logits)
-            yield found
+                yield calibrated(calibrator, contents, rows)
             first_row += len(contents)
 
     def write_file(file: int, chunks: Chunks) -> int:
         return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(file, chunks))
 
     with _unfinished_folder(output) as folder:
-        return sum(source.map(write_file, arg.progress_of(quiet), "calibrating"))
+        return sum(source.map(write_file, "calibrating"))
 
 
 @contextmanager
@@ -235,10 +220,8 @@ def adapt(
     output: Annotated[Path, arg.output_option("OUT", "Where to write the adapted calibrator.")],
     reading: Reading = arg.READING,
     level: arg.Level = 0.95,
-    fail_if_unexplained: Annotated[bool, flag("--fail-if-unexplained", text=_UNEXPLAINED)] = False,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Adapt a calibrator to new class frequencies, estimated from rows without labels, and write it to a file.
 
@@ -254,14 +237,12 @@ def adapt(
     rows: Any = arg.read_rows(file, reading, needs_labels=False)
     adapted = arg.calibrator_of_classes(model).adapt(rows, level=level)
     shift = adapted.adaptation_
-    if fail_if_unexplained and not shift.fit_p_value > 1 - level:
-        arg.end_with([shift.sentences()[-1]])
     arg.check_output(output, force, model, file, reading.labels)
     adapted.save(output)
     if as_json:
         tests = {"shifted": shift.shifted, "unexplained": shift.unexplained, "output": str(output)}
         show_json({**shift.to_dict(), **tests})
-    elif not quiet:
+    else:
         show(title(file.name), *str(shift).splitlines(), f"wrote {output}")
 
 
@@ -269,7 +250,6 @@ def export(
     model: arg.Model,
     output: Annotated[Path, arg.output_option("OUT", "Where to write the ONNX file.")],
     force: arg.Force = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Write a calibrator as ONNX, after comparing its results with those of NumPy.
 
@@ -286,8 +266,7 @@ def export(
     if isinstance(calibrator, GroupCalibrator):
         raise BadFile(f"{model}: was fitted by group; in Python, export one of them by for_group(name).to_onnx(path)")
     calibrator.to_onnx(output)
-    if not quiet:
-        show(f"wrote {output}: {model.name}, equal to NumPy on sampled inputs")
+    show(f"wrote {output}: {model.name}, equal to NumPy on sampled inputs")
 
 
 def info(model: arg.Model, as_json: arg.AsJson = False) -> None:
@@ -341,7 +320,7 @@ def methods(as_json: arg.AsJson = False) -> None:
     from glayers.calibrators import METHODS
 
     if as_json:
-        show_json({name: {**vars(each), "settings": dict(each.settings)} for name, each in METHODS.items()})
+        show_json({name: vars(each) for name, each in METHODS.items()})
         return
     table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
     for name, each in METHODS.items():

@@ -1,4 +1,4 @@
-"""`score`: every metric of saved predictions, with tests, intervals and conditions; `rows`: what more rows bring.
+"""`score`, `compare`, `report` and `demo`: how good predictions are, and calibrated ones; `rows`: what more rows bring.
 
 A condition that holds, and a question that the rows cannot answer, end the program with status 3.
 """
@@ -14,23 +14,26 @@ import typer
 
 from glayers.checks import check_label_matrix
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, run_facts, show, show_json, show_record, title
-from glayers.errors import BadPredictions, listed
+from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, show_record, title
+from glayers.datasets import load_fashion_mnist
+from glayers.errors import BadPredictions, GlayersError, listed
 from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
-from glayers.report.verdict import confidence_sentence
+from glayers.report.verdict import class_gaps, confidence_sentence, findings, verdict
 from glayers.report.words import ks_sentence
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+    from glayers.comparison import Comparison
 
 # What `score` prints: one number per question. --all adds the others.
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
+_DEMO = "Fashion-MNIST sample (glayers demo)"
 _MODEL = "A file from `glayers fit`: score before and after it."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
 _SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
@@ -85,11 +88,11 @@ def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[st
 class _Scores:
     """What to ask about rows, and what was found: by name, scores, tests and numbers for programs; and sentences."""
 
-    def __init__(self, event: Event, level: float, n_resamples: int, seed: int, progress: bool | None) -> None:
+    def __init__(self, event: Event, level: float, n_resamples: int, seed: int) -> None:
         self.event = event
         self.level = level
         self.n_resamples = n_resamples  # 0 for no intervals
-        self.drawn: dict[str, Any] = {"random_state": seed, "progress": progress}
+        self.seed = seed
         self.cards: dict[str, Scorecard] = {}
         self.tests: dict[str, Any] = {}
         self.intervals: dict[str, Any] = {}
@@ -97,17 +100,17 @@ class _Scores:
         self.numbers: dict[str, Any] = {}
         self.sentences: list[str] = []
 
-    def add(self, source: Source, contents: Contents | None, calibrator: "Calibrator | None") -> None:
-        """Score and test the rows of one file, which has been read, or of many files."""
+    def add(self, source: Source, calibrator: "Calibrator | None") -> None:
+        """Score and test the rows of one file or of many files."""
         versions: dict[str, Any] = {_AS_THEY_ARE: None}
         if calibrator is not None:
             versions = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
         sums: dict[str, StreamingScorecard] = {}
-        if contents is not None:
-            rows = source.checked(contents)
-            labelled = contents.labelled
+        if source.contents is not None:
+            rows = source.checked()
+            labelled = source.contents.labelled
         else:
-            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, **self.drawn)
+            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, self.seed)
             rows = sample.result()
             labelled = kind["labels"]
             if len(rows) < sample.n_seen:
@@ -124,9 +127,12 @@ class _Scores:
 
     def _test(self, name: str, rows: Rows, card: Scorecard, fit: dict[str, Any]) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
-        n_draws = None if self.level <= 0.95 else math.ceil(round(4 / (1 - self.level), 6)) - 1
+        n_draws = None
+        if self.level > 0.95:
+            n_draws = math.ceil(round(4 / (1 - self.level), 6)) - 1
         event = None if self.event == top else self.event
-        test = calibration_test(rows, event=event, level=self.level, n_resamples=n_draws, **fit, **self.drawn)
+        drawn: dict[str, Any] = {"n_resamples": n_draws, "random_state": self.seed}
+        test = calibration_test(rows, event=event, level=self.level, **drawn, **fit)
         of_ks = ks_test(rows, event=self.event, level=self.level)
         self.cards[name] = card
         self.tests[name] = test
@@ -136,7 +142,8 @@ class _Scores:
             sentences.append(ks_sentence(of_ks))
         self.sentences += [_prefix(name) + sentence for sentence in sentences]
         if self.n_resamples:
-            found = intervals_of(rows, event=self.event, n_resamples=self.n_resamples, level=0.95, **self.drawn)
+            drawn["n_resamples"] = self.n_resamples
+            found = intervals_of(rows, event=self.event, level=0.95, **drawn)
             self.intervals[name] = found
             self.numbers[name]["intervals"] = found.to_dict()
 
@@ -179,7 +186,6 @@ def score(
     fail_if_shifted: Annotated[bool, flag("--fail-if-shifted", text=_SHIFTED)] = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
 
@@ -205,32 +211,27 @@ def score(
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
-    contents = source.contents()
-    if contents is not None and contents.has_several_labels:
+    if source.contents is not None and source.contents.has_several_labels:
         if conditions or fail_if_miscalibrated or fail_if_shifted or intervals or event != "top":
             raise typer.BadParameter("rows with several labels get scores of each label; leave the other options out")
-        _score_labels(contents, name, model, as_json)
+        _score_labels(source.contents, name, model, as_json)
         return
     calibrator = None if model is None else arg.calibrator_of_classes(model)
     n_resamples = resamples if intervals else 0
-    scores = _Scores(arg.event_of(event), level, n_resamples, seed, arg.progress_of(quiet))
-    scores.add(source, contents, calibrator)
+    scores = _Scores(arg.event_of(event), level, n_resamples, seed)
+    scores.add(source, calibrator)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
     if as_json:
         verdicts = [test.verdict for test in scores.tests.values()]
         facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
         show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
-        _show(name, scores, every)
+        show(title(name), *scores.sentences)
+        if scores.cards:
+            show("", _table(scores.cards, every))
+        for version, found in scores.intervals.items():
+            show("", title(version), *str(found).splitlines())
     arg.end_with(failed)
-
-
-def _show(name: str, scores: _Scores, every: bool) -> None:
-    show(title(name), *scores.sentences)
-    if scores.cards:
-        show("", _table(scores.cards, every))
-    for version, found in scores.intervals.items():
-        show("", title(version), *str(found).splitlines())
 
 
 def _score_labels(contents: Contents, name: str, model: Path | None, as_json: bool) -> None:
@@ -240,7 +241,7 @@ def _score_labels(contents: Contents, name: str, model: Path | None, as_json: bo
 
     cards = {name: _label_scores(contents)}
     if model is not None:
-        calibrated = calibrated_labels(load(model), contents, logits=True)
+        calibrated = calibrated_labels(load(model), contents)
         cards = {_UNCALIBRATED: cards[name], _CALIBRATED: _label_scores(calibrated)}
     if as_json:
         numbers = {version: card.to_dict() for version, card in cards.items()}
@@ -255,7 +256,8 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     cards = {}
     for number, name in enumerate(contents.class_names or range(labels.shape[1])):
-        cards[str(name)] = label_scorecard(make(contents.scores[:, [number]], labels[:, number], contents.weights))
+        rows = make(contents.scores[:, [number]], labels[:, number], contents.weights)
+        cards[str(name)] = label_scorecard(rows)
     return LabelScorecards(cards)
 
 
@@ -287,7 +289,6 @@ def rows(
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
 ) -> None:
     """Estimate what more labelled rows would bring, from held-out and training loss of these.
 
@@ -301,9 +302,120 @@ def rows(
     """
     from glayers.gap import rows_needed
 
-    calibrator = arg.method_with_settings(method, settings, seed, progress=False)
-    sample, inputs = arg.read_sample(calibration, reading, seed, quiet)
-    calibrator.set_params(inputs=inputs)
-    options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
-    forecast = rows_needed(sample, calibrator=calibrator, **options)
+    calibrator = arg.method_with_settings(method, settings, random_state=seed, progress=False)
+    sample, inputs = arg.read_sample(Source.of([calibration], reading), seed)
+    forecast = rows_needed(sample, calibrator=calibrator.set_params(inputs=inputs), random_state=seed)
     show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")
+
+
+def compare(
+    calibration: arg.Calibration,
+    test: arg.Test,
+    methods: arg.Methods = None,
+    differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
+    seed: arg.Seed = 0,
+    as_json: arg.AsJson = False,
+) -> None:
+    """Fit several methods on calibration rows; score them and the uncalibrated model on test rows.
+
+    Examples
+    --------
+    $ glayers compare calibration.npz test.npz
+    $ glayers compare calibration.csv test.csv --methods temperature,vector
+    """
+    comparison, learned = _compared(calibration, test, methods, seed)
+    between = comparison.differences(random_state=seed) if differences else None
+    if as_json:
+        numbers: dict[str, Any] = {
+            "methods": comparison.to_dict(),
+            "calibration_tests": {method: found.to_dict() for method, found in comparison.calibration_tests.items()},
+            "notes": comparison.remarks(),
+            "failed": comparison.failed,
+            "findings": [finding._asdict() for finding in findings(comparison, learned)],
+        }
+        if between is not None:
+            numbers["differences"] = between.to_dicts()
+        show_json(numbers)
+        return
+    _show_comparison(comparison, learned, test.name)
+    if between is not None:
+        show("", *str(between).splitlines())
+
+
+def report(
+    calibration: arg.Calibration,
+    test: arg.Test,
+    output: arg.Page = Path("report.html"),
+    methods: arg.Methods = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+) -> None:
+    """Compare methods and write the HTML report: one file with a summary, tables and interactive figures.
+
+    Examples
+    --------
+    $ glayers report calibration.npz test.npz
+    $ glayers report calibration.npz test.npz -o both.html --methods vector
+    """
+    arg.check_output(output, force, calibration, test)
+    comparison, learned = _compared(calibration, test, methods, seed)
+    _write_page(comparison, learned, test.name, output, force)
+
+
+def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False) -> None:
+    """Compare seven methods on the sample data of the package, and write a report.
+
+    Examples
+    --------
+    $ glayers demo
+    $ glayers demo --output first-look.html
+    """
+    arg.check_output(output, force)
+    calibration, test = load_fashion_mnist()
+    comparison = _fitted(calibration, test, None, "logits", seed)
+    _write_page(comparison, calibration, _DEMO, output.resolve(), force)
+
+
+def _compared(calibration: Path, test: Path, methods: str | None, seed: int) -> tuple["Comparison", Rows]:
+    """Read two files, and compare methods; return also the rows that they were fitted on."""
+    names = arg.method_names(methods)
+    learned, inputs = arg.read_sample(Source.of([calibration], Reading()), seed)
+    tested, _ = arg.read_sample(Source.of([test], Reading()), seed)
+    return _fitted(learned, tested, names, inputs, seed), learned
+
+
+def _fitted(calibration: Rows, test: Rows, methods: list[str] | None, inputs: str, seed: int) -> "Comparison":
+    from glayers.comparison import compare as compare_methods
+
+    found = compare_methods(calibration, test, methods, inputs=inputs, random_state=seed)
+    if not found.calibrators:
+        reasons = "; ".join(f"{method}: {why}" for method, why in found.failed.items())
+        raise GlayersError(f"no method could be fitted; {reasons}")
+    return found
+
+
+def _show_comparison(comparison: "Comparison", learned: Rows, name: str) -> None:
+    """Print a table, what the tests found, and problems."""
+    from glayers.comparison import STARRED  # on first use: it imports every calibrator
+
+    n_scored = next(iter(comparison.scorecards.values())).rows  # on a cluster, more than `test` holds
+    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
+    show(terminal_table(comparison.cells(), STARRED), "")
+    for method, test in comparison.calibration_tests.items():
+        card = comparison.scorecards[method]
+        show(f"{method}: {test}", f"{method}: {confidence_sentence(test, card)}")
+        said = verdict(test, card, class_gaps(comparison.rows(method)))
+        if said.sentence != test.finding and not test.rejected:  # single classes are off
+            show(f"{method}: {said.sentence}")
+    for finding in findings(comparison, learned):
+        show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")
+    for line in comparison.remarks():
+        show_note(f"note: {line}")
+
+
+def _write_page(comparison: "Comparison", learned: Rows, name: str, output: Path, force: bool) -> None:
+    """Print the comparison, and write its page."""
+    _show_comparison(comparison, learned, name)
+    seed = comparison.random_state
+    comparison.to_html(output, calibration=learned, title=name, force=force, random_state=seed)
+    show("", f"wrote {output}: open it in a browser")

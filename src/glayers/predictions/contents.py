@@ -30,7 +30,14 @@ FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
     "class_names": ("class_names",),
 }
 KEYS: Mapping[str, str] = {word: name for name, words in FIELD_WORDS.items() for word in words}
-SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
+SCORES = ("logits", "probabilities")  # of every class
+# What is read of a file with these scores; the first scores that a file has decide.
+_OF_CLASSES = ("labels", "weights", "groups", "counts", "class_names")
+_READ_WITH: Mapping[str, tuple[str, ...]] = {
+    "logits": _OF_CLASSES,
+    "probabilities": _OF_CLASSES,
+    "confidence": ("correct", "weights", "groups", "counts"),
+}
 _NO_CORRECT = "holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0"
 _NO_LABELS = (
     f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give labels= or "
@@ -154,17 +161,13 @@ class Contents:
             correct = np.zeros(scores.shape, bool) if self.correct is None else self.correct
             return Confidences(scores, correct, **extras)
         extras["class_names"] = self.class_names
-        extras["labels"] = possible_labels(scores) if self.labels is None else self.labels
+        extras["labels"] = self.labels
+        if self.labels is None:  # class 0 may be impossible, the highest score is not
+            is_matrix = scores.ndim == 2 and scores.shape[1] > 1
+            extras["labels"] = scores.argmax(axis=1) if is_matrix else np.zeros(len(scores), np.int64)
         if self.inputs == "logits":
             return Predictions(scores, **extras)
         return Predictions._of_probabilities(check_probabilities(scores), warn=warn, **extras)
-
-
-def possible_labels(scores: Array) -> Array:
-    """Return a label for each row that its scores allow: class 0 may be impossible, the highest score is not."""
-    if scores.ndim == 2 and scores.shape[1] > 1:
-        return scores.argmax(axis=1)
-    return np.zeros(len(scores), np.int64)
 
 
 def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dict[str, str]:
@@ -181,21 +184,15 @@ def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dic
             raise BadFile(f"both {keys[name]!r} and {key!r} are {name}; keep one of them")
         if name is not None:
             keys[name] = key
-    unread = {"predicted"}
-    if "logits" in keys:
-        unread |= {"confidence", "correct", "probabilities"}
-    elif "probabilities" in keys:
-        unread |= {"confidence", "correct"}
-    elif "confidence" in keys:
-        unread |= {"labels", "class_names"}
-    else:
-        words = [key for key, name in known.items() if name in SCORES]
-        raise BadFile(
-            f"no logits or probabilities: found {listed(found)}; expected one of these keys or column headers: "
-            f"{listed(words)}, and labels; or confidence and correct. For keys such as logits_test, say part= (on the "
-            f"command line --part)"
-        )
-    return {name: keys[name] for name in FIELD_WORDS if name in keys and name not in unread}
+    for scores, others in _READ_WITH.items():
+        if scores in keys:
+            return {name: keys[name] for name in (scores, *others) if name in keys}
+    words = [key for key, name in known.items() if name in SCORES]
+    raise BadFile(
+        f"no logits or probabilities: found {listed(found)}; expected one of these keys or column headers: "
+        f"{listed(words)}, and labels; or confidence and correct. For keys such as logits_test, say part= (on the "
+        f"command line --part)"
+    )
 
 
 def keys_of_part(names: Iterable[str], part: str | None) -> dict[str, str]:
@@ -217,48 +214,37 @@ def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None =
     """Return contents from the arrays or lists of each field."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
+        if not isinstance(value, np.ndarray | list):
+            raise BadFile(f"{name} must be a list; got {shown(value)}")
         if name == "class_names":
-            fields[name] = tuple(map(str, _items(name, value)))
+            fields[name] = tuple(map(str, value))
+        elif isinstance(value, np.ndarray):
+            fields[name] = value
         elif name == "groups":
             fields[name] = _groups(value)
         else:
-            fields[name] = _numbers(name, value)
-    sizes = {name: len(value) if value.ndim else 0 for name, value in fields.items() if isinstance(value, np.ndarray)}
+            fields[name] = numbers_of(name, value)
+    sizes = {name: value.shape[:1] for name, value in fields.items() if isinstance(value, np.ndarray)}
     if len(set(sizes.values())) > 1:
-        raise BadFile(f"its arrays have different numbers of rows: {sizes}; save rows of one kind")
+        counts = {name: sum(size) for name, size in sizes.items()}
+        raise BadFile(f"its arrays have different numbers of rows: {counts}; save rows of one kind")
     return Contents(**fields, others=others or {})
 
 
-def _numbers(name: str, values: object) -> Array:
-    if isinstance(values, np.ndarray):
-        return values
+def numbers_of(name: str, values: list[Any]) -> Array:
+    """Return a list of numbers, or of lists of them, as an array."""
     try:
-        return np.array(_items(name, values), np.float64)
+        return np.array(values, np.float64)
     except (TypeError, ValueError) as error:
         raise BadFile(f"{name} must be real numbers, in rows of equal length ({str(error)[:200]})") from error
 
 
-def _items(name: str, values: object) -> list[Any]:
-    items = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(items, list):
-        raise BadFile(f"{name} must be a list; got {shown(values)}")
-    return as_text(items)
-
-
-def _groups(values: object) -> Array:
-    """Return numbers as they are; anything else as objects, each of which takes only the memory of its own name."""
-    if isinstance(values, np.ndarray) and values.dtype.kind in "biufU":
-        return values
-    names = _items("groups", values)
+def _groups(names: list[Any]) -> Array:
+    """Return names and whole numbers, which may be long, as objects, and other numbers as numbers."""
     if not all(isinstance(name, str | int | float) for name in names):
-        raise BadFile(f"groups must be a list of numbers or text; got {shown(values)}")
+        raise BadFile(f"groups must be a list of numbers or text; got {shown(names)}")
     array = object_array(names)
-    return to_numbers(array, "groups") if float in map(type, names) else array  # whole numbers may be long
-
-
-def as_text(values: list[Any]) -> list[Any]:
-    """Return a list with text instead of bytes."""
-    return [value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for value in values]
+    return to_numbers(array, "groups") if float in map(type, names) else array
 
 
 def object_array(values: list[Any]) -> Array:
@@ -270,7 +256,7 @@ def object_array(values: list[Any]) -> Array:
 
 def cells_of(values: Any) -> list[Any]:
     """Return a column as Python objects, whether it is a list, an array or a column of Parquet."""
-    if hasattr(values, "to_pylist"):
-        cells: list[Any] = values.to_pylist()
-        return cells
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if isinstance(values, list):
+        return values
+    cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
+    return cells

@@ -42,17 +42,20 @@ class _Rows:
 
     def _set_checked(self, weights: Any = None, groups: Any = None, counts: Any = None, **fields: Any) -> None:
         """Set fields that were checked, and the optional ones after a check; repeat rows as often as counts say."""
-        self._set(fields)
-        n_rows = len(self)
-        self._set({"weights": None if weights is None else checks.check_weights(weights, n_rows)})
-        self._set({"groups": None if groups is None else checks.check_groups(groups, n_rows)})
-        if counts is None:
-            return
+        scores, *_ = fields.values()
+        n_rows = len(scores)
         if weights is not None:
-            raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
-        n_columns = next(iter(fields.values()))[:1].size
-        times = checks.check_counts(counts, n_rows, n_columns)
-        self._set(vars(self.take(np.repeat(np.arange(n_rows), times))))
+            weights = checks.check_weights(weights, n_rows)
+        if groups is not None:
+            groups = checks.check_groups(groups, n_rows)
+        self._set({**fields, "weights": weights, "groups": groups})
+        if counts is not None:
+            if weights is not None:
+                raise BadPredictions(
+                    "rows have weights (importance) or counts (how often they occurred); pass one of them"
+                )
+            times = checks.check_counts(counts, n_rows, scores[:1].size)
+            self._set(vars(self.take(np.repeat(np.arange(n_rows), times))))
 
     @classmethod
     def _trusted(cls, **fields: Any) -> Self:

@@ -10,22 +10,20 @@ import glob
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from glayers.arrays import available_threads
-from glayers.errors import BadFile, listed
-from glayers.files import errors_as_bad_file, file_path, open_regular
-from glayers.predictions.array_files import json_bytes, npy_bytes, npz_bytes, read_json, read_npy, read_npz
+from glayers.errors import BadFile
+from glayers.files import errors_as_bad_file, file_path
 from glayers.predictions.contents import Contents, Inputs, Reading, Rows
-from glayers.predictions.language_models import json_lines_bytes, read_json_lines
+from glayers.predictions.formats import FORMATS, open_file
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import parquet_bytes, read_csv, read_parquet, text_bytes
 from glayers.progress import progress_bar
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -34,17 +32,6 @@ _Result = TypeVar("_Result")
 
 LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
 CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
-# How to read and to write a file with this ending.
-FORMATS: Mapping[str, tuple[Callable[[Path, Reading], Iterator[Contents]], Callable[[Contents], bytes]]] = {
-    ".npz": (read_npz, npz_bytes),
-    ".npy": (read_npy, npy_bytes),
-    ".json": (read_json, json_bytes),
-    ".jsonl": (read_json_lines, json_lines_bytes),
-    ".parquet": (read_parquet, parquet_bytes),
-    ".csv": (read_csv, text_bytes),
-    ".tsv": (read_csv, partial(text_bytes, delimiter="\t")),
-}
-_LFS_POINTER = b"version https://git-lfs"
 
 
 def read_predictions(
@@ -120,8 +107,7 @@ def read_confidences(path: PathLike, part: str | None = None) -> Confidences:
 
 
 def _read(path: PathLike, reading: Reading) -> Rows:
-    source = Source((file_path(path),), reading, warn=True, is_small=True)
-    return source.checked(source.contents())
+    return Source((file_path(path),), reading, warn=True, is_small=True).checked()
 
 
 @dataclass(frozen=True)
@@ -129,30 +115,33 @@ class Source:
     """The files to read, in order, and how to read them; rows without labels are refused if these are needed."""
 
     files: tuple[Path, ...]
-    reading: Reading = field(default_factory=Reading)
+    reading: Reading
     needs_labels: bool = True
     warn: bool = False  # of probabilities of 0; a calibrator counts them itself
     is_small: bool = False  # one file of at most 1 GB, which is read at once
 
     @classmethod
-    def of(cls, paths: Sequence[Path], reading: Reading | None = None, **rules: bool) -> "Source":
+    def of(cls, paths: Sequence[Path], reading: Reading, **rules: bool) -> "Source":
         """Return the source of files, directories and globs; `rules` are needs_labels and warn."""
         files = files_of(paths)
-        reading = reading or Reading()
         if reading.labels is not None and len(files) > 1:
             raise BadFile("labels can be given for one .npy file; put logits and labels of several into .npz files")
-        is_small = files == (paths[0],) and not (files[0].is_file() and files[0].stat().st_size > LARGE_FILE)
+        first = files[0]
+        is_large = first.is_file() and first.stat().st_size > LARGE_FILE
+        is_small = files == (paths[0],) and not is_large
         return cls(files, reading, is_small=is_small, **rules)
 
+    @cached_property
     def contents(self) -> Contents | None:
-        """Return all that a small file holds, not yet checked; None for many files, or a large one."""
+        """All that a small file holds, not yet checked; None for many files, or a large one."""
         if not self.is_small:
             return None
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
             return next(open_file(self.files[0], self.reading))
 
-    def checked(self, contents: Contents | None) -> Rows:
+    def checked(self) -> Rows:
         """Return the checked rows of a small file."""
+        contents = self.contents
         with errors_as_bad_file(self.files[0]), np.errstate(all="ignore"):
             if contents is None:
                 raise BadFile("is one of several files, or larger than 1 GB; give one smaller file")
@@ -177,9 +166,7 @@ class Source:
             contents = replace(contents, counts=None)
         return contents.checked(needs_labels=self.needs_labels, warn=warn)
 
-    def map(
-        self, function: Callable[[int, Chunks], _Result], progress: bool | None = False, what: str = "reading"
-    ) -> Iterator[_Result]:
+    def map(self, function: Callable[[int, Chunks], _Result], what: str = "reading") -> Iterator[_Result]:
         """Yield what a function makes of the number and the chunks of each file, in the order of the files.
 
         One thread per core works, and results do not depend on the number of threads.
@@ -195,7 +182,7 @@ class Source:
                 yield chunk
 
         n_files = len(self.files)
-        with progress_bar(progress, what, n_files) as advance, ThreadPoolExecutor(available_threads()) as pool:
+        with progress_bar(None, what, n_files) as advance, ThreadPoolExecutor(available_threads()) as pool:
             try:
                 for result in pool.map(lambda file: function(file, chunks(file)), range(n_files)):
                     advance()
@@ -230,36 +217,3 @@ def _is_meant(file: Path, folder: Path) -> bool:
     """Return whether a file in a folder holds predictions, by its name."""
     is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     return not is_hidden and file.is_file() and file.suffix.lower() in FORMATS
-
-
-def open_file(path: Path, reading: Reading) -> Iterator[Contents]:
-    """Return the contents of a file, at once or in chunks, read by its ending."""
-    ending = path.suffix.lower()
-    with open_regular(path) as stream:
-        beginning = stream.read(len(_LFS_POINTER))
-    if ending not in FORMATS:
-        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(FORMATS))}")
-    if not beginning:
-        raise BadFile("is empty; fetch it or write it again")
-    if beginning == _LFS_POINTER:
-        raise BadFile("is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`")
-    if ending != ".npy" and (reading.labels is not None or reading.inputs is not None):
-        raise BadFile(f"labels and inputs are for .npy files; those of a {ending} file follow from its keys or columns")
-    if ending not in (".npz", ".json") and reading.part is not None:
-        raise BadFile(f"part is for .npz and .json files; a {ending} file has one part, so leave it out")
-    read, _ = FORMATS[ending]
-    return read(path, reading)
-
-
-def to_bytes(contents: Contents, ending: str) -> bytes:
-    """Return the bytes of a file of this ending.
-
-    >>> rows = Contents(probabilities=np.array([[0.75, 0.25]]), labels=np.array([1]))
-    >>> to_bytes(rows, ".csv").splitlines()
-    [b'probability_0,probability_1,label', b'0.75,0.25,1']
-    """
-    _, write = FORMATS[ending]
-    try:
-        return write(contents)
-    except UnicodeEncodeError as error:
-        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
