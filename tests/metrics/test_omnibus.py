@@ -145,7 +145,7 @@ def test_the_detectable_error_by_hand() -> None:
     # power 80 %, 0.8416 deviations more: 0.05 * 2.7344 / 2.2414 + 0.8416 * 0.0247 = 0.0818; at rates of 0.42 or 0.58
     # the deviation is 0.0247.
     event = check_event(Confidences(np.full(400, 0.5), np.arange(400) % 2))
-    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95)
+    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95, n_resamples=999)
     assert detectable_error(event, test, 4) == pytest.approx(0.0818, abs=1e-4)
     assert detectable_error(event, test, 1) == pytest.approx(0.05 + 0.8416 * 0.0248, abs=1e-4)
     # A mean error of twice that of independent rows, 0.025 * 1.2533, says that pairs widen the deviation by 2.

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Floats, Ints
 from glayers.metrics.events import Memoized, Rows, Scored, class_events, rank_events
 
 __all__ = ["Metric"]
 
-_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier", "kuiper": "Kuiper"}
+_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "brier": "Brier", "kuiper": "Kuiper"}
 
 
 class Block(Memoized):
@@ -163,13 +163,6 @@ class Metric:
 def score(evaluate: Callable[..., Floats], rows: Rows | Scored, *settings: object) -> float:
     """Return the value of a metric for the rows' own weights."""
     return float(evaluate(rows, Block.of(rows), *settings)[0])
-
-
-def column_sums(p: Array, weights: Floats) -> Floats:
-    """Return the weighted sum of each column."""
-    if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
-        return p.sum(axis=0, dtype=np.float64) * weights[0]
-    return weights @ p.astype(np.float64)
 
 
 def row_mean(values: Floats, rows: Rows | Scored) -> float:
