@@ -444,13 +444,14 @@ _BLASIOK = "Blasiok and Nakkiran, ICLR 2024"
 _KULL = "Kull et al., NeurIPS 2019"
 _FAR = 10.0  # standard errors: chance raises the sum in every bin; nearer to 0, 43 to 86 % of unflagged intervals cover
 _noisy = partial(Metric, trusted_from=_FAR)
+_rank_mean = partial(Metric, about="ranks", at_most=N_RANKS, trusted_from=4.0)
 
 
 METRICS = (
     Metric("ks", "KS", _ks, _GUPTA),
-    Metric("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
+    _rank_mean("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI),
     Metric("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
-    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA),
+    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA, trusted_from=4.0),
     _noisy("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
     _noisy("classwise_ece", "ECE, class-wise", _ece, _KULL, about="classes", over_classes=_ece_per_class),
     Metric("smooth_ece", "ECE, smooth", _smooth_ece, _BLASIOK, trusted_from=6.0),

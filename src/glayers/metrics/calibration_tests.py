@@ -48,7 +48,7 @@ from glayers.metrics.null_distribution import (
     redraw,
 )
 from glayers.predictions import Predictions
-from glayers.text_tables import html_table, p_text
+from glayers.text_tables import html_table, json_ready, p_text
 
 __all__ = [
     "CalibrationTest",
@@ -219,7 +219,8 @@ class OmnibusTest:
             tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
         names = ["verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level"]
         names += ["allowed", "rows_needed"]
-        return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
+        found: dict[str, Any] = json_ready({name: getattr(self, name) for name in names})
+        return found | {"sentence": str(self), "tests": json_ready(tests)}
 
     @property
     def finding(self) -> str:
@@ -558,7 +559,7 @@ def compare_with_draws(value: float, drawn: Floats, level: float) -> Calibration
         return CalibrationTest(value, math.nan, math.nan, math.nan, level, len(drawn), too_few_groups=True)
     as_large = int(np.count_nonzero(at_least_as_large(drawn, value)))
     # The smallest bound that goes with no p-value of 1 - level or less.
-    place = math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1
+    place = max(0, math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1)
     p_value = (1 + as_large) / (1 + len(drawn))
     bound = float(np.sort(drawn)[place])
     return CalibrationTest(value, p_value, bound, float(drawn.mean()), level, len(drawn))

@@ -70,7 +70,7 @@ class Metric:
         What decides about its interval: a calibration "error", a "loss", a "share" of rows, or a mean of "scores" that
         does not depend on labels.
     trusted_from
-        How many standard errors above 0 an error must be for its interval to be trusted.
+        How many standard errors above 0 an error must be for its interval to have a lower end.
     unreliable
         Why its interval should never be trusted; empty for most.
     lowest, highest
