@@ -38,7 +38,7 @@ from glayers.metrics.events import (
     rank_events,
     top,
 )
-from glayers.metrics.metric import Block, Metric, PlaceSums, score
+from glayers.metrics.metric import Block, Metric, score, sums_by_place
 
 __all__ = [
     "classwise_ece",
@@ -198,9 +198,9 @@ def running_gap(event: Scored) -> Any:
     return csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
 
 
-def gap_changes(block: Block, event: Scored) -> Floats:
-    """Return what each segment adds to the running gap, (segments, b)."""
-    return np.asarray(event.cached(running_gap) @ block.weights)
+def _running_gaps(block: Block, event: Scored) -> Floats:
+    """Return the running gap wherever it may turn, (points, b)."""
+    return np.cumsum(event.cached(running_gap) @ block.weights, axis=0)
 
 
 def _segment_starts(scores: Floats, falls: Bools) -> Ints:
@@ -232,22 +232,12 @@ def error_of_each_class(rows: Rows, weights: Floats) -> Floats:
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
 
 
-def _running_gaps(event: Scored, block: Block) -> Floats:
-    """Return the running gap wherever it may turn, (points, b)."""
-    if not block.single:
-        return np.cumsum(block.cached(gap_changes, event), axis=0)
-    order = np.argsort(event.scores)  # one sort is faster than finding the segments
-    scores = event.scores[order]
-    gap = np.cumsum(block.weights[order, 0] * (scores - event.hits[order]))
-    return gap[last_of_ties(scores), None]
-
-
 def _ks(event: Scored, block: Block) -> Floats:
-    return np.abs(_running_gaps(event, block)).max(axis=0)
+    return np.abs(block.cached(_running_gaps, event)).max(axis=0)
 
 
 def _kuiper(event: Scored, block: Block) -> Floats:
-    gaps = _running_gaps(event, block)
+    gaps = block.cached(_running_gaps, event)
     return np.maximum(gaps.max(axis=0), 0.0) - np.minimum(gaps.min(axis=0), 0.0)  # the gap starts at 0
 
 
@@ -370,14 +360,14 @@ def inner_edges(n_bins: int) -> Floats:
     return np.arange(1, number) / number
 
 
-def _bin_gaps(event: Scored, n_bins: int) -> PlaceSums:
+def _bin_gaps(event: Scored, n_bins: int) -> Any:
     """Return what each row adds to the gap of its bin."""
     place = bin_of(event.scores, inner_edges(n_bins))
-    return PlaceSums(place[:, None], (event.scores - event.hits)[:, None], n_bins)
+    return sums_by_place(place[:, None], (event.scores - event.hits)[:, None], n_bins)
 
 
 def _ece(event: Scored, block: Block, n_bins: int = N_BINS) -> Floats:
-    return np.abs(event.cached(_bin_gaps, n_bins).of(block)).sum(axis=0)
+    return np.abs(event.cached(_bin_gaps, n_bins) @ block.weights).sum(axis=0)
 
 
 def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
@@ -397,18 +387,18 @@ def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
 
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
-    densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
+    densities = np.ascontiguousarray((event.cached(_residual_sums) @ block.weights).T)
     return np.array([_error_of_residuals(density) for density in densities])
 
 
-def _residual_sums(event: Scored) -> PlaceSums:
+def _residual_sums(event: Scored) -> Any:
     """Share each residual between the two nearest cell centres; cells beyond an end are the mirrored end cell."""
     position = np.clip(event.scores, 0.0, 1.0) * _GRID - 0.5
     left = np.floor(position).astype(np.int64)
     residual = (event.hits - event.scores) * _GRID
     to_right = position - left
     cells = np.clip(np.stack([left, left + 1], axis=1), 0, _GRID - 1)
-    return PlaceSums(cells, np.stack([residual * (1 - to_right), residual * to_right], axis=1), _GRID)
+    return sums_by_place(cells, np.stack([residual * (1 - to_right), residual * to_right], axis=1), _GRID)
 
 
 def _error_of_residuals(density: Floats) -> float:

@@ -8,7 +8,6 @@ block (`cached`), so that every metric can be written as if it were alone.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +33,7 @@ class Block(Memoized):
 
     @property
     def single(self) -> bool:
-        """Whether there is one column only, for which sorting or counting is faster than a matrix."""
+        """Whether there is one column only, for which some metrics have a faster form."""
         return self.weights.shape[1] == 1
 
 
@@ -177,27 +176,6 @@ def mean(values: Floats, block: Block) -> Floats:
         return values @ block.weights
     means = np.where(infinite, 0.0, values) @ block.weights
     return np.where(infinite @ block.weights > 0, np.inf, means)
-
-
-class PlaceSums:
-    """Adds up weight * value by the place each value belongs to: `place` and `values` are (n, m), m values per row."""
-
-    def __init__(self, place: Ints, values: Floats, n_places: int) -> None:
-        self.place = place
-        self.values = values
-        self.n_places = n_places
-
-    def of(self, block: Block) -> Floats:
-        """Return the sums (places, b)."""
-        if not block.single:
-            return np.asarray(self._matrix @ block.weights)
-        weighted = self.values * block.weights
-        sums = np.bincount(self.place.ravel(), weighted.ravel(), self.n_places)
-        return sums.astype(np.float64, copy=False)[:, None]
-
-    @cached_property
-    def _matrix(self) -> Any:
-        return sums_by_place(self.place, self.values, self.n_places)
 
 
 def membership(place: Ints, n_places: int) -> Any:

@@ -11,12 +11,13 @@ predictive analytics", BMC Medicine 2019.
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats
 from glayers.metrics.events import ROUNDING, Event, Scored, check_event, distinct_scores, top
-from glayers.metrics.metric import Block, Metric, PlaceSums, score
+from glayers.metrics.metric import Block, Metric, membership, score
 
 __all__ = [
     "aurc",
@@ -109,15 +110,14 @@ def auroc(probabilities: object, labels: object = None, *, sample_weight: object
 
 def level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return the weight and the weight of errors at each distinct confidence, the highest first, (levels, b)."""
-    all_rows, errors = event.cached(_levels)
-    return all_rows.of(block), errors.of(block)
+    levels = event.cached(_levels)
+    return levels @ block.weights, levels @ ((1 - event.hits)[:, None] * block.weights)
 
 
-def _levels(event: Scored) -> tuple[PlaceSums, PlaceSums]:
+def _levels(event: Scored) -> Any:
+    """Return the sparse matrix whose product adds up the rows of each distinct confidence, the highest first."""
     distinct, which = distinct_scores(event.scores)
-    place = (len(distinct) - 1 - which)[:, None]
-    errors = (1 - event.hits)[:, None]
-    return PlaceSums(place, np.ones_like(errors), len(distinct)), PlaceSums(place, errors, len(distinct))
+    return membership(len(distinct) - 1 - which, len(distinct))
 
 
 def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
