@@ -274,3 +274,11 @@ def test_a_calibrator_that_did_not_make_the_probabilities_is_refused() -> None:
     for wrong in ({"calibrator": "vector", "before": test}, {"calibrator": fitted}):
         with pytest.raises(BadPredictions, match="before= the rows"):
             metrics.calibration_test(p, n_resamples=99, **wrong)
+
+
+@pytest.mark.parametrize("level", [1e-300, 1e-17, 0.5])
+def test_a_level_of_nearly_nothing_gives_numbers(level: float) -> None:
+    p, y = sample(2, 100, 3)
+    found = metrics.calibration_test(p, y, level=level, n_resamples=99)
+    assert 0 < found.detectable < 0.3  # before, the bound was the largest draw, or a division by 0
+    assert found.tests["ks"].bound < found.tests["ks"].expected * 1.5

@@ -13,7 +13,7 @@ from tests.report.html_comparisons import sampled_rows
 def omnibus(adjusted: float, detectable: float) -> OmnibusTest:
     """All four tests with the same adjusted p-value."""
     names = ("ks", "ece", "rank_2_ks", "classwise_ks")
-    single = CalibrationTest(value=0.01, p_value=adjusted, bound=0.02, expected=0.01, level=0.95, n_resamples=999)
+    single = CalibrationTest(value=0.01, p_value=adjusted, bound=0.02, expected=0.01, level=0.95)
     return OmnibusTest(
         dict.fromkeys(names, single), dict.fromkeys(names, adjusted), "confidence", 9_000, None, 999, 0.95, detectable
     )

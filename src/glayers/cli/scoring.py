@@ -127,7 +127,7 @@ class _Scores:
         n_draws = None if self.level <= 0.95 else math.ceil(round(4 / (1 - self.level), 6)) - 1
         event = None if self.event == top else self.event
         test = calibration_test(rows, event=event, level=self.level, n_resamples=n_draws, **fit, **self.drawn)
-        of_ks = ks_test(rows, event=self.event, level=self.level, n_resamples=test.n_resamples)
+        of_ks = ks_test(rows, event=self.event, level=self.level, n_resamples=max(1000, test.n_resamples))
         self.cards[name] = card
         self.tests[name] = test
         self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}

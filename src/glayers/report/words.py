@@ -18,7 +18,7 @@ Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text"]
 def ks_sentence(test: CalibrationTest) -> str:
     """Return a KS error, and what chance alone would make of it.
 
-    >>> ks_sentence(CalibrationTest(0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95, n_resamples=999))
+    >>> ks_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
     'KS 2.00 %; that of a calibrated model exceeds 1.50 % in 5 % of samples'
     """
     value = METRICS["ks"].format(test.value)
