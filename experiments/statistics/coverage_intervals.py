@@ -21,7 +21,7 @@ from experiments.stamp import write_page
 from scipy.special import ndtr
 
 from glayers import Confidences
-from glayers.metrics import METRICS, Interval, ece, ks, rms_calibration_error, smooth_ece
+from glayers.metrics import METRICS, Interval, ece, ks, smooth_ece
 from glayers.metrics.bootstrap import Bootstrap
 from glayers.metrics.events import check_rows
 
@@ -30,7 +30,7 @@ SCALES = {2: 2.0, 3: 2.5, 4: 2.6, 5: 2.7, 10: 3.0, 20: 3.3, 50: 3.7, 100: 4.0, 1
 MARGINS = {2: 7.2, 5: 8.6, 10: 9.4, 100: 11.8, 1000: 14.1}  # of one class of sure models: 99.8 percent accuracy
 DEPENDENCE = 0.3  # correlation of the logits, and of the luck, of two rows of a group
 CHEAP = ("accuracy", "top_5_accuracy", "confidence", "nll", "brier_sum", "ks", "ece")
-DEAR = ("smooth_ece", "mean_top_ks", "rms_calibration_error")  # in fewer repetitions
+DEAR = ("smooth_ece", "mean_top_ks")  # in fewer repetitions
 CLASSWISE = {"classwise_ks": ks, "classwise_ece": ece}  # in as few, up to 10 classes
 LEVEL, N_RESAMPLES, RANKS = 0.95, 200, 10
 COLUMNS = ["cell", "part", "metric", "large_sample", "mean_value", "repetitions", "covered", "flagged", "unflagged"]
@@ -204,7 +204,6 @@ def large_sample(cell: Cell) -> dict[str, float]:
         "mean_top_ks": float(np.mean([ks(event) for event in events])),
         "ece": ece(events[0]),
         "smooth_ece": smooth_ece(events[0]),
-        "rms_calibration_error": rms_calibration_error(events[0]),
         **{name: float(np.mean([error(each) for each in classes])) for name, error in by_class.items()},
     }
 

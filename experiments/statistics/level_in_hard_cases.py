@@ -4,8 +4,7 @@ Writes results/level_in_hard_cases.csv and .md. `level_and_power.py` has the pla
 model's own probabilities. In groups, rows share one draw ("copies") or none ("independent"), or share a part of a
 Gaussian draw ("correlated"); or in a tenth of the groups the top class of no row is right ("a tenth fails"), which the
 model's probabilities take into account. Sizes are even, or fall as in Zipf's law with a quarter of the rows in the
-largest group. A finished cell is written at once and skipped in later runs. In the committed file, cells with groups
-were drawn with seed 1, as here, and the others earlier, with seed 0. Half an hour on one thread.
+largest group. A finished cell is written at once and skipped in later runs. Eight minutes on one thread.
 """
 
 import argparse
@@ -206,7 +205,7 @@ def markdown(found: dict[tuple[str, str], tuple[int, int, int]]) -> str:
             f"conservative, {len(high)} too high{': ' if high else ''}{'; '.join(high)}. The standard error of 5 is "
             f"{100 * error((OFTEN, 0, 0)):.1f} to {100 * error((SELDOM, 0, 0)):.1f}, and up to "
             f"{100 * error((RARELY, 0, 0)):.1f} in the last three columns.",
-            f"\nMean over cases: {', '.join(means)}.",
+            f"\nMean over cases: {', '.join(means)}. Each test drew {DRAWS} times, `calibration_test` {2 * DRAWS + 1}.",
             "\nModels that are off rejected at 5 percent, in percent. Their logits are 1.5 times the true ones; of the "
             f"16 images {OFF_BY_15:g} times (overconfident by 15 points) or 0.65 times (underconfident by 14):\n",
             *table({key: numbers for key, numbers in found.items() if CASES[key[0]].off != 1}),

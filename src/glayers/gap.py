@@ -52,7 +52,8 @@ class CalibrationGap:
     calibration
         The gap: how much g lowers the loss of rows that it had not seen.
     standard_error
-        Of `calibration` as an estimate of the true gap.
+        Of `calibration` as an estimate of what functions like g could gain. It does not know what no such function can
+        fit: the true gap may be larger by any amount.
     refinement
         What remains; no calibration can lower it.
     p_value

@@ -41,10 +41,8 @@ def calls(folder: Path) -> dict[str, Call]:
     file = folder / "rows.npz"
     np.savez(file, logits=LOGITS, labels=LABELS)
     rows = {"probabilities": P, "labels": LABELS, "sample_weight": None}
-    bins = {"n_bins": 15, "binning": "equal_mass"}
     return {
-        "ece": (metrics.ece, rows | bins | {"event": metrics.top}),
-        "mce": (metrics.mce, rows | bins),
+        "ece": (metrics.ece, rows | {"n_bins": 15, "event": metrics.top}),
         "classwise_ece": (metrics.classwise_ece, rows | {"n_bins": 15}),
         "intervals": (metrics.intervals, rows | SMALL | {"groups": None, "metrics": ["nll"], "level": 0.9}),
         "rank": (metrics.rank, {"r": 2}),

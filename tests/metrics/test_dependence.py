@@ -8,7 +8,6 @@ import pytest
 
 from glayers import Confidences, metrics
 from glayers.metrics import label, rank
-from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.report.words import ks_sentence
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
@@ -93,7 +92,7 @@ def test_a_failure_that_no_group_happened_to_show_may_explain_that_all_are_bette
         hits, scores = np.arange(100 * n_groups) % 100 >= 8, np.full(100 * n_groups, 0.84)
         alone = metrics.ks_test(Confidences(scores, hits))
         found = metrics.ks_test(Confidences(scores, hits, groups=groups))
-        assert alone.p_value < 1e-6
+        assert alone.p_value < 0.001
         assert found.rejected is not explained
         assert (found.value > found.bound) is found.rejected
         # A group that fails lacks 0.6 of its expected hits.
@@ -149,11 +148,7 @@ def test_groups_of_sure_rows_and_rows_of_no_weight_are_no_trouble() -> None:
         assert all_rows.p_value == pytest.approx(alone.p_value, abs=0.2)
 
 
-def test_few_expected_surprises_are_drawn_and_many_need_no_draws() -> None:
-    # One hit in 20 rows; any hit has probability 1 - 0.93 * 0.999^19 = 0.0875, and Brownian motion says 0.03.
+def test_few_expected_surprises_have_their_exact_p_value() -> None:
+    # One hit in 20 rows; any hit has probability 1 - 0.93 * 0.999^19 = 0.0875, and Brownian motion would say 0.03.
     scores, hits = np.append(np.full(19, 0.001), 0.07), np.append(np.zeros(19), 1)
-    rare = Confidences(scores, hits)
-    assert KSNullDistribution(scores, np.full(20, 1 / 20), scores * (1 - scores) / 400).p_value(0.93 / 20) < 0.05
-    assert metrics.ks_test(rare, n_resamples=4000).p_value == pytest.approx(0.0875, abs=0.015)
-    p, y = sample(3, 300, 3)
-    assert metrics.ks_test(p, y, random_state=1) == metrics.ks_test(p, y, random_state=2)
+    assert metrics.ks_test(Confidences(scores, hits), n_resamples=4000).p_value == pytest.approx(0.0875, abs=0.015)

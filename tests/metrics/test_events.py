@@ -16,8 +16,7 @@ OF_AN_EVENT: list[Callable[..., float]] = [
     ks,
     ece,
     smooth_ece,
-    metrics.mce,
-    metrics.rms_calibration_error,
+    metrics.kuiper,
 ]
 
 

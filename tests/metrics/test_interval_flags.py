@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from glayers.metrics import ece, intervals, ks
+from glayers.metrics import METRICS, ece, intervals, ks
+from glayers.metrics.bootstrap import Bootstrapped
 from tests.metrics.simulation import sample
 
 
@@ -55,6 +56,25 @@ def test_upper_bounds_cover_where_two_sided_intervals_do_not() -> None:
             assert not found[name].one_sided or found[name].low == 0
             missed[name] += not found[name].low <= value <= found[name].high
     assert max(missed.values()) <= 2
+
+
+def test_two_ends_make_up_for_having_been_chosen_by_a_large_error() -> None:
+    # Before, 16 of the 20 intervals with two ends missed here: rows that show a large error by chance had two ends.
+    p, y = sample(0, 400_000, 2, sharpness=1.15)
+    truth = ks(p, y)
+    missed = 0
+    for seed in range(1, 101):
+        found = intervals(*sample(seed, 500, 2, sharpness=1.15), metrics=["ks"], n_resamples=99)["ks"]
+        missed += not found.low <= truth <= found.high
+    assert missed <= 1
+
+
+@pytest.mark.parametrize(("errors", "low"), [(3.9, 0.0), (4.5, 1.66), (6.0, 3.96), (9.0, 7.04)])
+def test_the_lower_end_of_an_error_by_hand(errors: float, low: float) -> None:
+    # The limit is 3 standard errors: with a mean of 1.66, P(X > 4.5) / P(X > 3) = 0.00225 / 0.0900 = 0.025.
+    drawn = errors + np.array([-1.0, 0.0, 1.0])  # a standard error of 1
+    found = Bootstrapped(errors, np.zeros(0), drawn, METRICS["ks"])
+    assert found._lower_end(0.95) == pytest.approx(low, abs=0.005)
 
 
 def test_upper_bounds_are_printed_as_such() -> None:

@@ -104,7 +104,7 @@ def test_resamples_all_on_one_side_give_a_bound() -> None:
 def test_errors_near_zero_are_bounded_and_large_ones_have_two_ends() -> None:
     good = intervals(*calibrated(3, 800, 5), n_resamples=200)
     bounded = {name for name, found in good.items() if found.one_sided}
-    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "ece_equal_mass", "smooth_ece"} <= bounded
+    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "smooth_ece"} <= bounded
     assert not {"accuracy", "top_5_accuracy", "confidence", "nll", "brier", "brier_sum"} & bounded
     bad = intervals(*calibrated(3, 800, 5, sharpness=3), n_resamples=200)
     assert not any(bad[name].one_sided for name in ("ks", "smooth_ece", "nll"))

@@ -145,7 +145,7 @@ def test_the_detectable_error_by_hand() -> None:
     # power 80 %, 0.8416 deviations more: 0.05 * 2.7344 / 2.2414 + 0.8416 * 0.0247 = 0.0818; at rates of 0.42 or 0.58
     # the deviation is 0.0247.
     event = check_event(Confidences(np.full(400, 0.5), np.arange(400) % 2))
-    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95)
+    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95, n_resamples=999)
     assert detectable_error(event, test, 4) == pytest.approx(0.0818, abs=1e-4)
     assert detectable_error(event, test, 1) == pytest.approx(0.05 + 0.8416 * 0.0248, abs=1e-4)
     # A mean error of twice that of independent rows, 0.025 * 1.2533, says that pairs widen the deviation by 2.
@@ -274,3 +274,11 @@ def test_a_calibrator_that_did_not_make_the_probabilities_is_refused() -> None:
     for wrong in ({"calibrator": "vector", "before": test}, {"calibrator": fitted}):
         with pytest.raises(BadPredictions, match="before= the rows"):
             metrics.calibration_test(p, n_resamples=99, **wrong)
+
+
+@pytest.mark.parametrize("level", [1e-300, 1e-17, 0.5])
+def test_a_level_of_nearly_nothing_gives_numbers(level: float) -> None:
+    p, y = sample(2, 100, 3)
+    found = metrics.calibration_test(p, y, level=level, n_resamples=99)
+    assert 0 < found.detectable < 0.3  # before, the bound was the largest draw, or a division by 0
+    assert found.tests["ks"].bound < found.tests["ks"].expected * 1.5

@@ -16,7 +16,6 @@ from tests.strategies import Case, Numbers, cases, confidences_of, make_case
 
 # Found by iteration; where scores separate the outcomes, the loss is nearly flat and rounding counts.
 ITERATED = {"calibration_slope", "calibration_intercept"}
-FIXED_EDGES = {"ece_equal_mass"}
 
 
 def slack(name: str, exact: float = 1e-12) -> float:
@@ -49,7 +48,7 @@ def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: st
         counts = drawn_weights if weights is None else drawn_weights / weights
         drawn = np.repeat(np.arange(len(y)), (counts * len(y) / counts.sum()).round().astype(int))
         card = metrics.scorecard(p[drawn], y[drawn], sample_weight=None if weights is None else weights[drawn])
-        for name in set(METRICS) - FIXED_EDGES:
+        for name in METRICS:
             if name == "calibration_slope" and abs(card[name]) > 100:
                 continue  # of rows that the scores separate: no slope is steep enough
             assert found[name][column] == pytest.approx(card[name], abs=slack(name, 1e-10)), name
@@ -62,19 +61,6 @@ def test_wide_and_narrow_samples_agree_too(n: int, classes: int, dtype: type[np.
     card = metrics.scorecard(p.astype(dtype), y, sample_weight=w)
     for name, values in columns_of(check_rows(p.astype(dtype), y, w)).items():
         assert values[0] == pytest.approx(card[name], abs=slack(name)), name
-
-
-def test_equal_mass_bins_keep_the_edges_of_the_sample() -> None:
-    p, y, _ = make_case(5, 600, 4)
-    rows = check_rows(p, y)
-    found = columns_of(rows, sorted(FIXED_EDGES))
-    (block,) = plan(rows).blocks()
-    scores, hits = p.max(axis=1), p.argmax(axis=1) == y
-    bins = np.searchsorted(np.sort(scores)[39:-1:40], scores)  # 40 of 600 rows in each of 15 bins
-    assert np.bincount(bins).tolist() == [40] * 15
-    for column, share in enumerate(block.weights.T):
-        total = sum(abs(share[bins == b] @ (scores - hits)[bins == b]) for b in range(15))
-        assert found["ece_equal_mass"][column] == pytest.approx(total)
 
 
 def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

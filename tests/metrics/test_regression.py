@@ -168,7 +168,9 @@ def test_intervals_cover_what_was_done_to_the_log_odds() -> None:
 
 def test_streamed_slopes_are_near_the_exact_ones() -> None:
     rows = overconfident(20_000)
-    streamed = StreamingScorecard(event=label(1), exact_entries=0).update(rows)
+    streamed = StreamingScorecard(event=label(1))
+    streamed.exact_entries = 0
+    streamed.update(rows)
     exact = scorecard(rows, event=label(1))
     for name in NEW:
         assert streamed.result()[name] == pytest.approx(exact[name], abs=1e-3), name

@@ -6,7 +6,9 @@ from sklearn.metrics import roc_auc_score
 
 from glayers import Confidences
 from glayers.metrics import intervals, scorecard
-from glayers.metrics.outcomes import accuracy_at_coverage, aurc, auroc, coverage_at_accuracy, excess_aurc
+from glayers.metrics.outcomes import aurc, auroc, excess_aurc
+
+BY_COVERAGE = ("aurc", "excess_aurc", "auroc", "accuracy_at_coverage", "coverage_at_accuracy")
 
 
 def answers(seed: int = 0, n: int = 300) -> Confidences:
@@ -41,19 +43,20 @@ def test_auroc_without_errors_is_one_half() -> None:
     assert auroc(Confidences([0.9, 0.8], [True, True])) == 0.5
 
 
-def test_accuracy_and_coverage_are_inverse_to_each_other() -> None:
+def test_accuracy_of_the_surest_and_coverage_at_an_accuracy_by_hand() -> None:
     rows = answers()
-    reached = accuracy_at_coverage(rows, coverage=0.4)
-    assert reached == pytest.approx(rows.correct[np.argsort(-rows.confidence)][:120].mean())
-    assert coverage_at_accuracy(rows, accuracy=reached) >= 0.4
-    assert coverage_at_accuracy(rows, accuracy=0.9999) <= coverage_at_accuracy(rows, accuracy=0.5)
+    correct = rows.correct[np.argsort(-rows.confidence)]
+    card = scorecard(rows)
+    assert card["accuracy_at_coverage"] == pytest.approx(correct[:240].mean())
+    right = np.cumsum(correct) / np.arange(1, 301) >= 0.95
+    assert card["coverage_at_accuracy"] == pytest.approx(np.flatnonzero(right).max(initial=-1) / 300 + 1 / 300)
 
 
 def test_rows_of_equal_confidence_enter_together() -> None:
     correct = [True, False, True, False]
     shuffled = [False, True, False, True]
-    for metric in (aurc, auroc, accuracy_at_coverage, coverage_at_accuracy):
-        assert metric(Confidences([0.7] * 4, correct)) == metric(Confidences([0.7] * 4, shuffled))
+    first, second = (scorecard(Confidences([0.7] * 4, hits)) for hits in (correct, shuffled))
+    assert [first[name] for name in BY_COVERAGE] == [second[name] for name in BY_COVERAGE]
     assert aurc(Confidences([0.7] * 4, correct)) == 0.5
 
 
@@ -62,8 +65,8 @@ def test_a_weight_of_2_is_the_row_twice() -> None:
     weights = np.arange(60) % 3
     repeated = Confidences(np.repeat(rows.confidence, weights), np.repeat(rows.correct, weights))
     weighted = Confidences(rows.confidence, rows.correct, weights=weights)
-    for metric in (aurc, excess_aurc, auroc, accuracy_at_coverage, coverage_at_accuracy):
-        assert metric(weighted) == pytest.approx(metric(repeated))
+    for name in BY_COVERAGE:
+        assert scorecard(weighted)[name] == pytest.approx(scorecard(repeated)[name]), name
 
 
 def test_scorecard_and_intervals_have_them() -> None:

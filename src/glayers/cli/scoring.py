@@ -133,7 +133,7 @@ class _Scores:
         event = None if self.event == top else self.event
         drawn: dict[str, Any] = {"n_resamples": n_draws, "random_state": self.seed}
         test = calibration_test(rows, event=event, level=self.level, **drawn, **fit)
-        of_ks = ks_test(rows, event=self.event, level=self.level)
+        of_ks = ks_test(rows, event=self.event, level=self.level, n_resamples=max(1000, test.n_resamples))
         self.cards[name] = card
         self.tests[name] = test
         self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}

@@ -14,7 +14,9 @@ American Statistician, 2015.
 Near 0, no two-sided interval of a calibration error is right, and an upper bound takes its place: a quantile of the
 resamples, without a correction of bias. It covers at least as often as it says. Errors are norms of gaps, so the rows
 whose error stays below the true one form a convex set, and a plane touches that set at the truth. Resamples beyond the
-plane have at least the true error, and where they lie is as for a mean.
+plane have at least the true error, and where they lie is as for a mean. Only errors far from 0 have a lower end, and
+chance helps to get so far; `_lower_end` makes up for that. Lee, Sun, Sun and Taylor, "Exact Post-Selection Inference",
+Annals of Statistics 2016.
 
 A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
 1934), with an effective number of rows where rows have weights or groups (Korn and Graubard, Survey Methodology 1998).
@@ -179,14 +181,15 @@ class Bootstrapped:
         """
         unreliable = self._unreliable_because()
         one_sided = ""
-        if self.metric.kind == "error" and not self.is_difference and not unreliable:
-            one_sided = self._one_sided_because()
-        if one_sided:
-            low, high = self.metric.lowest, self._upper_bound(level)
-        elif self.metric.kind == "share" and not self.is_difference:
+        if self.metric.kind == "share" and not self.is_difference:
             low, high = self._exact_ends(level)
         else:
             low, high = self._ends(level)
+        if self.metric.kind == "error" and not self.is_difference and not unreliable:
+            low = min(low, self._lower_end(level))
+            one_sided = self._one_sided_because(low)
+        if one_sided:
+            low, high = self.metric.lowest, self._upper_bound(level)
         if not self.is_difference:
             low = max(low, self.metric.lowest)
             high = min(high, self.metric.highest)
@@ -240,6 +243,27 @@ class Bootstrapped:
         if self.standard_error < math.inf and z > 0 and place > last:
             return max(end, self.value + z * self.standard_error)
         return end
+
+    def _lower_end(self, level: float) -> float:
+        """Return what an error exceeds although it has a lower end only because it is far from 0.
+
+        For a normal X with this mean, P(X > error | X > limit) is (1 - level) / 2. Close to the limit, no mean above 0
+        is so small.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import log_ndtr
+
+        if self.standard_error == 0:
+            return self.value
+        error = self.value / self.standard_error
+        limit = self.metric.trusted_from
+
+        def excess(mean: float) -> float:
+            return float(log_ndtr(mean - error) - log_ndtr(mean - limit)) - math.log((1 - level) / 2)
+
+        if error <= limit or excess(0.0) >= 0:
+            return 0.0
+        return self.standard_error * float(brentq(excess, 0.0, error))
 
     def _exact_ends(self, level: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
@@ -326,12 +350,12 @@ class Bootstrapped:
             return ""
         return self.metric.unreliable
 
-    def _one_sided_because(self) -> str:
-        """Return why a two-sided interval of an error would not cover, or nothing."""
+    def _one_sided_because(self, low: float) -> str:
+        """Return why a two-sided interval of an error from `low` on would not cover, or nothing."""
         if self._biased():
             return "the resamples are biased"
-        if self.value < self.metric.trusted_from * self.standard_error:
-            return f"less than {self.metric.trusted_from:g} standard errors from 0"
+        if low <= 0:
+            return "too close to 0 for a lower end"
         if self.metric.about == "classes" and self.evidence.binary:  # the larger of two gaps that are nearly equal
             return "class-wise with two classes"
         return self.evidence.few_scores or self.metric.unreliable

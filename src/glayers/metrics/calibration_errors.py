@@ -6,12 +6,10 @@ running sum near zero. Rows of equal score enter together, so the order of rows 
 
 For many weightings of the same rows (`running_gap`), rows are sorted once. The running sum rises at every row that
 misses and falls at every row that hits, so its extremes lie where it turns, whatever the weights. All rows between two
-turns can be added up first, and each block of weights is one sparse matrix product, segments x rows. Segments do not
-cross the edges of bins either, so they also give the ECE of each class.
+turns can be added up first, and each block of weights is one sparse matrix product, segments x rows.
 
-Equal-width bins are closed on the right, so a score of exactly 1 is in the last bin and exactly 0 in the first.
-Equal-mass bins cut at weighted quantiles; equal scores are never split between two bins. In a bootstrap the edges stay
-at the sample's quantiles.
+Bins have equal widths and are closed on the right, so a score of exactly 1 is in the last bin and exactly 0 in the
+first.
 
 Smooth ECE has no bins. Residuals (hit - score) are spread over [0, 1] by a Gaussian kernel reflected at both ends. The
 error at bandwidth s is the area under their absolute value, and the bandwidth is the one equal to the error itself.
@@ -21,18 +19,15 @@ Brent's method finds the bandwidth in a dozen steps.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 
-from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks, row_blocks
-from glayers.checks import check_choice, refuse_outside_unit_interval, whole_number
+from glayers.arrays import BLOCK_ENTRIES, Bools, Floats, Ints, map_row_blocks, row_blocks
+from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import (
-    BIN_EDGES,
     N_BINS,
-    ROUNDING,
     Event,
     Rows,
     Scored,
@@ -43,7 +38,7 @@ from glayers.metrics.events import (
     rank_events,
     top,
 )
-from glayers.metrics.metric import Block, Metric, PlaceSums, column_sums, score
+from glayers.metrics.metric import Block, Metric, score, sums_by_place
 
 __all__ = [
     "classwise_ece",
@@ -53,15 +48,12 @@ __all__ = [
     "ks",
     "ks_per_class",
     "kuiper",
-    "mce",
     "mean_top_ks",
-    "rms_calibration_error",
     "smooth_ece",
 ]
 
 
 N_RANKS = 10
-Binning: TypeAlias = Literal["equal_width", "equal_mass"]
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
 
 
@@ -195,57 +187,44 @@ def ks_per_class(probabilities: object, labels: object = None, *, sample_weight:
     return error_of_each_class(rows, rows.weights)
 
 
-def running_gap(event: Scored) -> tuple[Any, Ints]:
-    """Find the segments of an event between its turns and between bins.
-
-    Returns the sparse matrix (segments, rows) whose product with weights is what each segment adds to the running gap,
-    and the first segment of each bin that holds a row.
-    """
+def running_gap(event: Scored) -> Any:
+    """Return the sparse matrix (segments, rows) whose product with weights is what each segment adds to the gap."""
     from scipy.sparse import csr_array  # on first use: importing it takes longer than importing glayers
 
     order = np.argsort(event.scores)
-    scores = event.scores[order]
     residuals = (event.scores - event.hits)[order]
-    bins = bin_of(scores, BIN_EDGES)
-    starts = _segment_starts(scores, residuals < 0, bins)
+    starts = _segment_starts(event.scores[order], residuals < 0)
     pointers = np.append(starts, len(order)).astype(np.int32)
-    matrix = csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
-    _, bin_starts = np.unique(bins[starts], return_index=True)
-    return matrix, bin_starts
+    return csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
 
 
-def gap_changes(block: Block, event: Scored) -> Floats:
-    """Return what each segment adds to the running gap, (segments, b)."""
-    matrix, _ = event.cached(running_gap)
-    return np.asarray(matrix @ block.weights)
+def _running_gaps(block: Block, event: Scored) -> Floats:
+    """Return the running gap wherever it may turn, (points, b)."""
+    return np.cumsum(event.cached(running_gap) @ block.weights, axis=0)
 
 
-def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
+def _segment_starts(scores: Floats, falls: Bools) -> Ints:
     """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
     first = np.flatnonzero(np.append(True, last_of_ties(scores)[:-1]))  # rows of equal score enter together
     any_falls = np.logical_or.reduceat(falls, first)
     any_rises = np.logical_or.reduceat(~falls, first)
     turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
-    new_bin = place[first[1:]] != place[first[:-1]]
-    return first[np.append(True, turns | new_bin)]
+    return first[np.append(True, turns)]
 
 
 def error_of_each_class(rows: Rows, weights: Floats) -> Floats:
     """Return the KS error of "the label is this class", for each of the rows' classes."""
     chosen = rows.classes or range(rows.n_classes)
-    by_class = np.lexsort([rows.of_label, rows.labels])
-    starts = np.searchsorted(rows.labels[by_class], np.arange(rows.n_classes + 1))
-
-    equal = np.ptp(weights) == 0
 
     def errors(part: slice) -> list[float]:
-        first = chosen.start + part.start
-        columns = np.ascontiguousarray(rows.probabilities[:, first : chosen.start + part.stop].T)
+        classes = chosen[part]
+        columns = rows.probabilities[:, classes.start : classes.stop].T.astype(np.float64, order="C")
         refuse_outside_unit_interval(columns.T, "probabilities")
         found = []
-        for c, scores in enumerate(columns, start=first):
-            hits = by_class[starts[c] : starts[c + 1]]
-            found.append(_class_error(scores, weights, hits, equal))
+        for c, scores in zip(classes, columns, strict=True):
+            order = np.argsort(scores)
+            gaps = np.abs(np.cumsum((weights * (scores - (rows.labels == c)))[order]))
+            found.append(gaps[last_of_ties(scores[order])].max())
         return found
 
     # A cache line of a row holds some columns; of many rows fewer are copied, which bounds the memory.
@@ -253,49 +232,12 @@ def error_of_each_class(rows: Rows, weights: Floats) -> Floats:
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
 
 
-def _class_error(scores: Array, weights: Floats, hits: Ints, equal: bool) -> float:
-    """Return the KS error of one event, given the rows that hit in ascending order of score.
-
-    The running gap rises from one hit to the next, so its extremes lie just below a hit, just above it, or at the end.
-    Scores below the lowest hit need no order.
-    """
-    own = scores[hits].astype(np.float64)
-    last = last_of_ties(own)
-    first = np.append(True, last[:-1])[: len(own)]
-    edges = np.concatenate([own[first] - ROUNDING, own[last] + ROUNDING, [np.inf]])
-    (above,) = np.nonzero(scores >= float(edges[0]))
-    if equal:
-        total = weights[0] * scores.sum(dtype=np.float64)
-        ordered = np.sort(scores[above]).astype(np.float64)  # in a third of the time of finding the order
-        steps = weights[0] * ordered
-    else:
-        total = np.vecdot(scores.astype(np.float64), weights)
-        above = above[np.argsort(scores[above])]
-        ordered = scores[above].astype(np.float64)
-        steps = weights[above] * ordered
-    running = np.append(0.0, np.cumsum(steps))
-    running += total - running[-1]
-    hits_below = np.append(0.0, np.cumsum(weights[hits]))
-    gaps = running[np.searchsorted(ordered, edges)] - hits_below[np.searchsorted(own, edges)]
-    return float(np.abs(gaps).max())
-
-
-def _running_gaps(event: Scored, block: Block) -> Floats:
-    """Return the running gap wherever it may turn, (points, b)."""
-    if not block.single:
-        return np.cumsum(block.cached(gap_changes, event), axis=0)
-    order = np.argsort(event.scores)  # one sort is faster than finding the segments
-    scores = event.scores[order]
-    gap = np.cumsum(block.weights[order, 0] * (scores - event.hits[order]))
-    return gap[last_of_ties(scores), None]
-
-
 def _ks(event: Scored, block: Block) -> Floats:
-    return np.abs(_running_gaps(event, block)).max(axis=0)
+    return np.abs(block.cached(_running_gaps, event)).max(axis=0)
 
 
 def _kuiper(event: Scored, block: Block) -> Floats:
-    gaps = _running_gaps(event, block)
+    gaps = block.cached(_running_gaps, event)
     return np.maximum(gaps.max(axis=0), 0.0) - np.minimum(gaps.min(axis=0), 0.0)  # the gap starts at 0
 
 
@@ -306,7 +248,6 @@ def ece(
     sample_weight: object = None,
     event: Event = top,
     n_bins: int = N_BINS,
-    binning: Binning = "equal_width",
 ) -> float:
     """Expected calibration error of an event: mean `|score - share of hits|` over bins.
 
@@ -321,9 +262,7 @@ def ece(
     event
         `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
     n_bins
-        The number of bins.
-    binning
-        "equal_width" or "equal_mass".
+        The number of bins, of equal width.
 
     Returns
     -------
@@ -335,65 +274,8 @@ def ece(
     >>> round(ece([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 2, 2]), 12)  # (2 * 0.4 + 0.4) / 3
     0.4
     """
-    return _binned(_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
-
-
-def mce(
-    probabilities: object,
-    labels: object = None,
-    *,
-    sample_weight: object = None,
-    event: Event = top,
-    n_bins: int = N_BINS,
-    binning: Binning = "equal_width",
-) -> float:
-    """Maximum calibration error: the largest `|score - share of hits|` of any bin.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event, n_bins, binning
-        As in `ece`.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1. Naeini et al., AAAI 2015.
-
-    Examples
-    --------
-    >>> round(mce([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 1, 1]), 12)
-    0.6
-    """
-    return _binned(_mce, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
-
-
-def rms_calibration_error(
-    probabilities: object,
-    labels: object = None,
-    *,
-    sample_weight: object = None,
-    event: Event = top,
-    n_bins: int = N_BINS,
-    binning: Binning = "equal_width",
-) -> float:
-    """Root of the mean squared gap over bins: the l2 calibration error.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event, n_bins, binning
-        As in `ece`.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1. Kumar et al., NeurIPS 2019.
-
-    Examples
-    --------
-    >>> round(rms_calibration_error([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 6)  # the root of (0.1^2 + 0.6^2) / 2
-    0.430116
-    """
-    return _binned(_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
+    n_bins = whole_number(n_bins, "n_bins", least=1)
+    return score(_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins)
 
 
 def classwise_ece(
@@ -472,108 +354,51 @@ def smooth_ece(
     return score(_smooth_ece, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def _binned(evaluate: Callable[..., Floats], event: Scored, n_bins: int, binning: Binning) -> float:
-    """Return a metric for these bins, after checking them."""
-    check_choice(binning, get_args(Binning), "binning")
-    return score(evaluate, event, whole_number(n_bins, "n_bins", least=1), binning)
-
-
-def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> Floats:
-    """Return the share of the weight, of the scores and of the hits that each bin holds, (3, bins, b)."""
-    return np.stack([values.of(block) for values in event.cached(_bin_members, n_bins, binning)])
-
-
-def bin_edges(event: Scored, n_bins: int, binning: Binning) -> Floats:
-    """Return the edges between the bins of an event."""
-    check_choice(binning, get_args(Binning), "binning")
-    edges = inner_edges(n_bins)
-    if binning == "equal_width":
-        return edges
-    order = np.argsort(event.scores)
-    reached = np.cumsum(event.weights[order])
-    # The smallest score that this share of the weight does not exceed; the slack forgives rounding in the sum.
-    return event.scores[order][np.searchsorted(reached, edges * reached[-1] - ROUNDING, side="left")]
-
-
 def inner_edges(n_bins: int) -> Floats:
     """Return the edges between equal-width bins."""
     number = whole_number(n_bins, "n_bins", least=1)
     return np.arange(1, number) / number
 
 
-def _bin_members(event: Scored, n_bins: int, binning: Binning) -> list[PlaceSums]:
-    edges = bin_edges(event, n_bins, binning)
-    place = bin_of(event.scores, edges)[:, None]
-    values = (np.ones(len(place)), event.scores, event.hits)
-    return [PlaceSums(place, value[:, None], len(edges) + 1) for value in values]
+def _bin_gaps(event: Scored, n_bins: int) -> Any:
+    """Return what each row adds to the gap of its bin."""
+    place = bin_of(event.scores, inner_edges(n_bins))
+    return sums_by_place(place[:, None], (event.scores - event.hits)[:, None], n_bins)
 
 
-def _ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    _, scores, hits = block.cached(bin_sums, event, n_bins, binning)
-    return np.abs(scores - hits).sum(axis=0)
-
-
-def _ece_equal_mass(event: Scored, block: Block) -> Floats:
-    return _ece(event, block, binning="equal_mass")
-
-
-def _ece_of_segments(event: Scored, block: Block) -> Floats:
-    """The ECE from what the KS error of many weightings needs too."""
-    if block.single:
-        return _ece(event, block)
-    _, bin_starts = event.cached(running_gap)
-    gaps = np.add.reduceat(block.cached(gap_changes, event), bin_starts, axis=0)
-    return np.abs(gaps).sum(axis=0)
-
-
-def _mce(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    return np.abs(_gaps(block.cached(bin_sums, event, n_bins, binning))).max(axis=0)
-
-
-def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    sums = block.cached(bin_sums, event, n_bins, binning)
-    return np.sqrt((sums[0] * _gaps(sums) ** 2).sum(axis=0))
-
-
-def _gaps(sums: Floats) -> Floats:
-    """Mean score minus share of hits of each bin, 0 where it is empty."""
-    weight, scores, hits = sums
-    return (scores - hits) / np.where(weight > 0, weight, 1.0)
+def _ece(event: Scored, block: Block, n_bins: int = N_BINS) -> Floats:
+    return np.abs(event.cached(_bin_gaps, n_bins) @ block.weights).sum(axis=0)
 
 
 def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
-    """In a wide row nearly all entries fall into the first bin: sum every column once, and move only the rest."""
+    """Return the ECE of "the label is this class", for each of the rows' classes."""
     edges = inner_edges(n_bins)
-    n_classes = rows.n_classes
-    gap = np.zeros((n_classes, n_bins))
-    for some in row_blocks(len(rows), n_classes):
+    first = np.arange(rows.n_classes) * n_bins
+    gap = np.zeros(rows.n_classes * n_bins)
+    for some in row_blocks(*rows.probabilities.shape):
         block = rows.probabilities[some]
         refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
-        gap[:, 0] += column_sums(block, weights[some])
-        row, column = np.nonzero(block > 0.99 / n_bins)  # with some of the first bin, which move nowhere
-        value = block[row, column].astype(np.float64)
-        moved = weights[some][row] * value
-        gap[:, 0] -= np.bincount(column, moved, n_classes)
-        gap += np.bincount(column * n_bins + bin_of(value, edges), moved, gap.size).reshape(gap.shape)
-    own = rows.labels * n_bins + bin_of(rows.of_label, edges)
-    gap -= np.bincount(own, weights, gap.size).reshape(gap.shape)
-    chosen = rows.classes or range(n_classes)
-    return np.abs(gap[chosen.start : chosen.stop]).sum(axis=1)
+        places = first + bin_of(block, edges)
+        gap += np.bincount(places.ravel(), (weights[some, None] * block).ravel(), len(gap))
+    own = first[rows.labels] + bin_of(rows.of_label, edges)
+    gap -= np.bincount(own, weights, len(gap))
+    errors = np.abs(gap).reshape(-1, n_bins).sum(axis=1)
+    return errors[rows.classes or slice(None)]
 
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
-    densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
+    densities = np.ascontiguousarray((event.cached(_residual_sums) @ block.weights).T)
     return np.array([_error_of_residuals(density) for density in densities])
 
 
-def _residual_sums(event: Scored) -> PlaceSums:
+def _residual_sums(event: Scored) -> Any:
     """Share each residual between the two nearest cell centres; cells beyond an end are the mirrored end cell."""
     position = np.clip(event.scores, 0.0, 1.0) * _GRID - 0.5
     left = np.floor(position).astype(np.int64)
     residual = (event.hits - event.scores) * _GRID
     to_right = position - left
     cells = np.clip(np.stack([left, left + 1], axis=1), 0, _GRID - 1)
-    return PlaceSums(cells, np.stack([residual * (1 - to_right), residual * to_right], axis=1), _GRID)
+    return sums_by_place(cells, np.stack([residual * (1 - to_right), residual * to_right], axis=1), _GRID)
 
 
 def _error_of_residuals(density: Floats) -> float:
@@ -605,23 +430,19 @@ _GUPTA = "Gupta et al., ICLR 2021"
 _RAHIMI = "Rahimi et al., 2020"
 _ARRIETA = "Arrieta-Ibarra et al., JMLR 2022"
 _NAEINI = "Naeini et al., AAAI 2015"
-_KUMAR = "Kumar et al., NeurIPS 2019"
 _BLASIOK = "Blasiok and Nakkiran, ICLR 2024"
 _KULL = "Kull et al., NeurIPS 2019"
-_LARGEST = "the largest of many bins"  # even where nothing else speaks against them, two intervals in ten cover
 _FAR = 10.0  # standard errors: chance raises the sum in every bin; nearer to 0, 43 to 86 % of unflagged intervals cover
 _noisy = partial(Metric, trusted_from=_FAR)
+_rank_mean = partial(Metric, about="ranks", at_most=N_RANKS, trusted_from=4.0)
 
 
 METRICS = (
     Metric("ks", "KS", _ks, _GUPTA),
-    Metric("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
+    _rank_mean("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI),
     Metric("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
-    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA),
+    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA, trusted_from=4.0),
     _noisy("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
-    _noisy("ece_equal_mass", "ECE, 15 equal-mass bins", _ece_equal_mass, _NAEINI),
-    _noisy("classwise_ece", "ECE, class-wise", _ece_of_segments, _KULL, about="classes", over_classes=_ece_per_class),
+    _noisy("classwise_ece", "ECE, class-wise", _ece, _KULL, about="classes", over_classes=_ece_per_class),
     Metric("smooth_ece", "ECE, smooth", _smooth_ece, _BLASIOK, trusted_from=6.0),
-    _noisy("mce", "MCE", _mce, _NAEINI, unreliable=_LARGEST),
-    _noisy("rms_calibration_error", "RMS calibration error, equal-width", _rms, _KUMAR),
 )

@@ -21,9 +21,9 @@ import numpy as np
 
 from glayers.activations import softmax
 from glayers.arrays import Bools, Floats, Ints
-from glayers.checks import number_between, whole_number
+from glayers.checks import whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.calibration_errors import Binning, bin_edges, error_of_each_class
+from glayers.metrics.calibration_errors import error_of_each_class, inner_edges
 from glayers.metrics.events import (
     BIN_EDGES,
     N_BINS,
@@ -34,23 +34,21 @@ from glayers.metrics.events import (
     check_any,
     check_event,
     check_rows,
-    check_seed,
     distinct_scores,
+    label,
     rank,
     top,
 )
 from glayers.metrics.null_distribution import (
-    MEAN_LARGEST,
-    KSNullDistribution,
     RunningSum,
     Statistic,
-    brownian_height,
     generator,
+    in_cells,
     label_law,
     redraw,
 )
 from glayers.predictions import Predictions
-from glayers.text_tables import html_table, p_text
+from glayers.text_tables import html_table, json_ready, p_text
 
 __all__ = [
     "CalibrationTest",
@@ -76,6 +74,7 @@ _CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator 
 Verdict: TypeAlias = Literal[
     "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
 ]
+_MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)| of Brownian motion: the KS error in standard deviations
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
@@ -101,13 +100,15 @@ class CalibrationTest:
         The mean error of a calibrated model.
     level
         The level of the test.
+    n_resamples
+        The number of draws: the p-value is at least 1 / (draws + 1), and then says "at most".
     too_few_groups
         Whether groups are too few, or too uneven, to tell: fewer than 8 by Kish's effective number. The p-value, the
         bound and the expected error are then nan, and nothing is rejected.
 
     Examples
     --------
-    >>> print(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
+    >>> print(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95, n_resamples=999))
     0.02, p = 0.004: a calibrated model shows 0.008 on average and at most 0.015 in 95 % of cases
     """
 
@@ -116,6 +117,7 @@ class CalibrationTest:
     bound: float
     expected: float
     level: float
+    n_resamples: int | None = None
     too_few_groups: bool = False
 
     @property
@@ -126,10 +128,8 @@ class CalibrationTest:
     def __str__(self) -> str:
         if self.too_few_groups:
             return f"{self.value:.4g}: too few groups to tell whether a calibrated model shows as much"
-        return (
-            f"{self.value:.4g}, p = {self.p_value:.2g}: a calibrated model shows {self.expected:.4g} on average "
-            f"and at most {self.bound:.4g} in {100 * self.level:g} % of cases"
-        )
+        by_chance = f"{self.expected:.4g} on average and at most {self.bound:.4g} in {100 * self.level:g} % of cases"
+        return f"{self.value:.4g}, {p_text(self.p_value, self.n_resamples)}: a calibrated model shows {by_chance}"
 
     def _cells(self) -> list[str]:
         return [f"{number:.4g}" for number in (self.value, self.p_value, self.expected, self.bound)]
@@ -219,7 +219,8 @@ class OmnibusTest:
             tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
         names = ["verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level"]
         names += ["allowed", "rows_needed"]
-        return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
+        found: dict[str, Any] = json_ready({name: getattr(self, name) for name in names})
+        return found | {"sentence": str(self), "tests": json_ready(tests)}
 
     @property
     def finding(self) -> str:
@@ -331,6 +332,7 @@ def calibration_test(
     rows, sums = _running_sums(given, scored)
     statistics: dict[str, Statistic] = {name: running.errors for name, running in sums.items()}
     values = {name: running.error for name, running in sums.items()}
+    values["ks"] = RunningSum(scored).error  # cells may hide a little of it
     if isinstance(given, Rows) and given.groups is None:
         statistics[_CLASSES] = _class_statistic(given)
         values[_CLASSES] = float(error_of_each_class(given, given.weights).mean())
@@ -341,11 +343,11 @@ def calibration_test(
     tests, adjusted = _compared(values, drawn, sums, level)
     allowed = None
     needed = None
-    weighted = rows.cached(label_law) is not None
+    weighted = isinstance(rows, Rows) and rows.cached(label_law) is not None
     if isinstance(given, Rows) and not weighted and _knows_its_error(calibrator, before, given):
         count = min(n_resamples, max(least, _PLAUSIBLE_DRAWS))
         truths = calibrator.plausible(before, count, random_state)
-        drawn = redraw(rows, list(statistics.values()), count, rng, progress, truths)
+        drawn = redraw(given, list(statistics.values()), count, rng, progress, truths)
         of_fit, found = _compared(values, drawn, sums, level)
         if of_fit["ks"].expected < _MOST_ALLOWED:
             allowed = found
@@ -422,38 +424,24 @@ def ks_test(
     groups
         Group of each row (n,), where rows of a group depend on each other.
     n_resamples, random_state
-        The number of draws and their seed. The p-value of independent rows comes from Brownian motion with
-        finite-sample corrections and needs no draws. Draws are for groups, for weights that are a function of the
-        label, and for fewer than about 20 expected hits or misses.
+        The number of draws and their seed. More than 20,000 independent rows are drawn as cells of neighbouring
+        scores, so that a million rows take no longer.
     level
         The level of the bound and of `rejected`.
 
     Returns
     -------
     CalibrationTest
-        Arrieta-Ibarra et al., JMLR 2022.
+        By consistency resampling: Broecker and Smith, Weather and Forecasting 2007.
 
     Examples
     --------
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
     >>> print(ks_test(p, y))  # says 70 percent, right 55
-    0.15, p = 0.0013: a calibrated model shows 0.05146 on average and at most 0.09653 in 95 % of cases
+    0.15, p <= 0.001: a calibrated model shows 0.03589 on average and at most 0.09 in 95 % of cases
     """
-    number_between(level, "level", 0, 1)
-    whole_number(n_resamples, "n_resamples", least=1)
-    check_seed(random_state)
-    rows, scored, named = _tested(check_any(probabilities, labels, sample_weight, groups), event)
-    running = RunningSum(scored, named)
-    if rows.groups is not None or rows.cached(label_law) is not None:
-        return _resampling_test(rows, running, n_resamples, level, random_state)
-    null = KSNullDistribution(np.clip(running.scores, 0.0, 1.0), running.weights, running.step_variances())
-    value = running.error
-    if not null.too_few_uncertain_rows:
-        return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - level), null.mean(), level)
-    found = _resampling_test(rows, running, n_resamples, level, random_state)
-    if found.p_value * (1 + n_resamples) <= 1:  # draws cannot tell how far out an error is that none of them reaches
-        return replace(found, p_value=min(found.p_value, null.p_value(value)))
-    return found
+    given = check_any(probabilities, labels, sample_weight, groups)
+    return _test_event(given, event, None, n_resamples, level, random_state)
 
 
 def ece_test(
@@ -464,7 +452,6 @@ def ece_test(
     groups: object = None,
     event: Event = top,
     n_bins: int = N_BINS,
-    binning: Binning = "equal_width",
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -473,7 +460,7 @@ def ece_test(
 
     Parameters
     ----------
-    probabilities, labels, sample_weight, event, n_bins, binning
+    probabilities, labels, sample_weight, event, n_bins
         As in `ece`.
     groups
         Group of each row (n,), where rows of a group depend on each other.
@@ -495,9 +482,8 @@ def ece_test(
     >>> round(test.value, 12), test.p_value < 0.01
     (0.15, True)
     """
-    rows, scored, named = _tested(check_any(probabilities, labels, sample_weight, groups), event)
-    running = RunningSum(scored, named, bin_edges(scored, n_bins, binning))
-    return _resampling_test(rows, running, n_resamples, level, random_state)
+    given = check_any(probabilities, labels, sample_weight, groups)
+    return _test_event(given, event, inner_edges(n_bins), n_resamples, level, random_state)
 
 
 def classwise_ks_test(
@@ -570,12 +556,13 @@ def compare_with_draws(value: float, drawn: Floats, level: float) -> Calibration
     0.05
     """
     if np.isnan(drawn).any():
-        return CalibrationTest(value, math.nan, math.nan, math.nan, level, too_few_groups=True)
+        return CalibrationTest(value, math.nan, math.nan, math.nan, level, len(drawn), too_few_groups=True)
     as_large = int(np.count_nonzero(at_least_as_large(drawn, value)))
     # The smallest bound that goes with no p-value of 1 - level or less.
-    place = math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1
+    place = max(0, math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1)
     p_value = (1 + as_large) / (1 + len(drawn))
-    return CalibrationTest(value, p_value, float(np.sort(drawn)[place]), float(drawn.mean()), level)
+    bound = float(np.sort(drawn)[place])
+    return CalibrationTest(value, p_value, bound, float(drawn.mean()), level, len(drawn))
 
 
 def step_down(values: Floats, drawn: Floats) -> Floats:
@@ -594,40 +581,56 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     return adjusted
 
 
-def _tested(given: Rows | Scored, event: Event = top) -> tuple[Rows, Scored, Ints]:
-    """Return rows whose labels to draw, the event, and the classes (n, r) that make it happen.
+def _drawn_rows(
+    given: Rows | Scored, event: Event = top, edges: Floats = BIN_EDGES
+) -> tuple[Rows | Scored, Ints | None]:
+    """Return what to draw for one event, and the classes (n, r) of labels that make it happen.
 
-    Given the scores of an event its outcomes are coin flips, so two classes suffice; but weights that are a function of
-    the label need all of them.
+    Given the scores of an event its outcomes are coin flips, so hits are drawn, and no classes are named. Weights that
+    are a function of the label need labels.
     """
     scored = check_event(given, event=event)
-    if isinstance(given, Rows) and given.cached(label_law) is not None:
-        return given, scored, event.classes_of(given)
-    p = np.column_stack([1 - scored.scores, scored.scores])
-    rows = Rows(p, scored.hits.astype(np.int64), given_weights=scored.given_weights, groups=scored.groups)
-    return rows, scored, np.ones((len(rows), 1), dtype=np.int64)
-
-
-def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows, dict[str, RunningSum]]:
-    """Return rows whose labels to draw, and the running sums of `calibration_test` by name."""
     if isinstance(given, Scored):
-        rows, _, named = _tested(given)
+        p = np.column_stack([1 - scored.scores, scored.scores])
+        given = Rows(p, scored.hits.astype(np.int64), given_weights=scored.given_weights, groups=scored.groups)
+        event = label(1)
+    if given.cached(label_law) is None:
+        return in_cells(scored, edges), None
+    return given, event.classes_of(given)
+
+
+def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows | Scored, dict[str, RunningSum]]:
+    """Return what to draw, and the running sums of `calibration_test` by name."""
+    rows: Rows | Scored = given
+    named: Ints | None = None
+    if isinstance(given, Rows):
+        named = top.classes_of(given)
     else:
-        rows = given
-        named = top.classes_of(rows)
+        rows, named = _drawn_rows(given)
+    if isinstance(rows, Scored):
+        scored = rows
     sums = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
     if isinstance(given, Rows) and given.n_classes > 2:  # of two classes the second is not new
         sums[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
     return rows, sums
 
 
-def _resampling_test(
-    rows: Rows, running: RunningSum, n_resamples: int, level: float, random_state: int | None
+def _test_event(
+    given: Rows | Scored,
+    event: Event,
+    edges: Floats | None,
+    n_resamples: int,
+    level: float,
+    random_state: int | None,
 ) -> CalibrationTest:
-    """Test the error of one running sum."""
+    """Test the ECE of an event in bins with these edges, or its KS error without edges."""
     rng = generator(n_resamples, level, random_state)
+    scored = check_event(given, event=event)
+    rows, named = _drawn_rows(given, event, BIN_EDGES if edges is None else edges)
+    running = RunningSum(rows if isinstance(rows, Scored) else scored, named, edges)
     drawn = redraw(rows, [running.errors], n_resamples, rng)
-    return _allow_for_unseen_failures(running, compare_with_draws(running.error, drawn[:, 0], level))
+    value = RunningSum(scored, edges=edges).error  # cells may hide a little of it
+    return _allow_for_unseen_failures(running, compare_with_draws(value, drawn[:, 0], level))
 
 
 def _allow_for_unseen_failures(running: RunningSum, found: CalibrationTest) -> CalibrationTest:
@@ -698,14 +701,14 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
         hits = np.cumsum(rows.weights[order])
         last = np.flatnonzero(np.append(np.diff(key[order]) != 0, True))  # hits of equal score enter together
         row = order[last]
-        label = labels[row]
-        first = np.append(True, label[1:] != label[:-1])
+        class_ = labels[row]
+        first = np.append(True, class_[1:] != class_[:-1])
         until = np.append(0.0, hits[last][:-1])  # hits before each of these places, of all classes
         earlier = until[first][np.cumsum(first) - 1]  # hits of the classes before
-        after = np.abs(hits[last] - earlier - through[row, label])
-        ahead = np.abs(until - earlier - before[row, label])
+        after = np.abs(hits[last] - earlier - through[row, class_])
+        ahead = np.abs(until - earlier - before[row, class_])
         gaps = np.maximum.reduceat(np.maximum(after, ahead), np.flatnonzero(first))
-        seen = label[first]
+        seen = class_[first]
         at_end = -total
         at_end[seen] += np.diff(np.append(until[first], hits[-1]))
         largest = np.abs(at_end)
@@ -761,18 +764,25 @@ def detectable_error(event: Scored, test: CalibrationTest, n_tests: int, by_labe
         return math.nan
     allowed = 1 - test.level
     critical = test.bound
-    if brownian_height(allowed) > 0:  # a level of nearly 0 allows everything
-        critical *= brownian_height(allowed / n_tests) / brownian_height(allowed)
+    critical *= _height(allowed / n_tests) / _height(allowed)
     independent = _deviation(event, 0.0)
     wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
     if (event.groups is not None or by_label) and independent > 0:
-        wider = max(1.0, test.expected / (MEAN_LARGEST * independent))
+        wider = max(1.0, test.expected / (_MEAN_LARGEST * independent))
     error = critical
     for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time
         error = critical + NormalDist().inv_cdf(POWER) * wider * _deviation(event, error)
     # Even a model that is always sure must have had the chance to be wrong.
     once_seen = 1 - (1 - POWER) ** (1 / event.n_units)
     return min(1.0, max(error, once_seen))
+
+
+def _height(probability: float) -> float:
+    """Return the height that max |B(t)| exceeds with this probability, for Brownian motion B on [0, 1].
+
+    By reflection: 4 * P(B(1) > height), less than a hundredth off for probabilities up to 0.6.
+    """
+    return NormalDist().inv_cdf(1 - probability / 4)
 
 
 def _deviation(event: Scored, error: float) -> float:

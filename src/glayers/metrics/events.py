@@ -248,10 +248,15 @@ class Weighted(Memoized):
 
 @dataclass(frozen=True, eq=False)
 class Scored(Weighted):
-    """One event per row: its score, and whether it happened (1 or 0)."""
+    """One event per row: its score, and whether it happened (1 or 0).
+
+    With `counts`, a row stands for that many rows: its score is their mean, and its hit their share of hits. Weights
+    count as Kish's effective number of rows.
+    """
 
     scores: Floats
     hits: Floats
+    counts: Floats | None = None
     n_classes: ClassVar[int] = 0  # only one event is known
 
     def __len__(self) -> int:

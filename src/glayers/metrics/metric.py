@@ -8,17 +8,16 @@ block (`cached`), so that every metric can be written as if it were alone.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Floats, Ints
 from glayers.metrics.events import Memoized, Rows, Scored, class_events, rank_events
 
 __all__ = ["Metric"]
 
-_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier", "kuiper": "Kuiper"}
+_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "brier": "Brier", "kuiper": "Kuiper"}
 
 
 class Block(Memoized):
@@ -34,7 +33,7 @@ class Block(Memoized):
 
     @property
     def single(self) -> bool:
-        """Whether there is one column only, for which sorting or counting is faster than a matrix."""
+        """Whether there is one column only, for which some metrics have a faster form."""
         return self.weights.shape[1] == 1
 
 
@@ -70,7 +69,7 @@ class Metric:
         What decides about its interval: a calibration "error", a "loss", a "share" of rows, or a mean of "scores" that
         does not depend on labels.
     trusted_from
-        How many standard errors above 0 an error must be for its interval to be trusted.
+        How many standard errors above 0 an error must be for its interval to have a lower end.
     unreliable
         Why its interval should never be trusted; empty for most.
     lowest, highest
@@ -165,13 +164,6 @@ def score(evaluate: Callable[..., Floats], rows: Rows | Scored, *settings: objec
     return float(evaluate(rows, Block.of(rows), *settings)[0])
 
 
-def column_sums(p: Array, weights: Floats) -> Floats:
-    """Return the weighted sum of each column."""
-    if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
-        return p.sum(axis=0, dtype=np.float64) * weights[0]
-    return weights @ p.astype(np.float64)
-
-
 def row_mean(values: Floats, rows: Rows | Scored) -> float:
     """Return the mean of one value per row for the rows' own weights."""
     return float(mean(values, Block.of(rows))[0])
@@ -184,27 +176,6 @@ def mean(values: Floats, block: Block) -> Floats:
         return values @ block.weights
     means = np.where(infinite, 0.0, values) @ block.weights
     return np.where(infinite @ block.weights > 0, np.inf, means)
-
-
-class PlaceSums:
-    """Adds up weight * value by the place each value belongs to: `place` and `values` are (n, m), m values per row."""
-
-    def __init__(self, place: Ints, values: Floats, n_places: int) -> None:
-        self.place = place
-        self.values = values
-        self.n_places = n_places
-
-    def of(self, block: Block) -> Floats:
-        """Return the sums (places, b)."""
-        if not block.single:
-            return np.asarray(self._matrix @ block.weights)
-        weighted = self.values * block.weights
-        sums = np.bincount(self.place.ravel(), weighted.ravel(), self.n_places)
-        return sums.astype(np.float64, copy=False)[:, None]
-
-    @cached_property
-    def _matrix(self) -> Any:
-        return sums_by_place(self.place, self.values, self.n_places)
 
 
 def membership(place: Ints, n_places: int) -> Any:

@@ -1,7 +1,8 @@
-"""Rows -> the errors that a calibrated model would have shown on them: by drawn labels, or by Brownian motion.
+"""Rows -> the errors that a calibrated model would have shown on them, by drawn outcomes.
 
 Labels are drawn from the model's own probabilities, and each draw is measured as the observed labels are (`redraw`).
-KS and ECE are functions of the running sum of weight * (hit - score) in order of score (`RunningSum`).
+For one event, its hits are drawn. KS and ECE are functions of the running sum of weight * (hit - score) in order of
+score (`RunningSum`).
 
 Weights that are a function of the label, as in a case-control study, are drawn with it (`label_law`).
 
@@ -9,16 +10,6 @@ Rows of one group, such as the pixels of an image, may depend on each other in a
 as if they did not, and every error is divided by the standard deviation that the sums of its groups show, as in
 Student's t-test. So rows of a group may depend in any way. Liang and Zeger, "Longitudinal Data Analysis Using
 Generalized Linear Models", Biometrika 1986. Fewer than 8 groups of equal size say too little about it.
-
-The KS error of independent rows needs no draws (`KSNullDistribution`). Under calibration the running sum has
-independent steps of mean 0 and variance w^2 s(1 - s). Measured on the clock of that variance it becomes Brownian motion
-on [0, 1]; nothing pulls it back to 0 at the end, so it is not a bridge. Arrieta-Ibarra et al., "Metrics of Calibration
-for Probabilistic Predictions", JMLR 2022. Two corrections make this accurate for finite samples:
-
-- The sum moves in steps, and passes a line by some distance where Brownian motion would touch it.
-- Sums of uneven coin flips are skewed: far out, their tail probability is many times that of the normal distribution
-  (ten times at p = 0.001 and two expected hits). A saddlepoint approximation accounts for it: tilt all coins by one
-  factor until the expected sum is the observed one. Lugannani and Rice, Advances in Applied Probability 1980.
 """
 
 import math
@@ -31,7 +22,16 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import GlayersWarning
-from glayers.metrics.events import ROUNDING, Rows, Scored, bin_of, check_seed, last_of_ties, warn_of_few_rows
+from glayers.metrics.events import (
+    ROUNDING,
+    Rows,
+    Scored,
+    bin_of,
+    check_seed,
+    distinct_scores,
+    last_of_ties,
+    warn_of_few_rows,
+)
 from glayers.metrics.metric import membership
 from glayers.progress import progress_bar
 
@@ -42,30 +42,26 @@ _PIECES = 4  # of the range of scores: 16 groups whose errors at low and high sc
 _FEW_GROUPS = 2.4
 _FEWEST_GROUPS = 7.5  # 8 of nearly equal size
 _LEAST_ROWS = 10  # beyond one per class: of fewer rows, weights may follow the labels by chance
-MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
-# The mean distance by which a sum steps past a line, in standard deviations of a step: -zeta(1/2) over the root of
-# 2 pi. Chernoff, Sankhya 1965; Siegmund, Advances in Applied Probability 1979.
-_OVERSHOOT = 0.5826
-_FEWEST_STEPS = 20  # with fewer steps the mean says little about the last one; a smaller correction is conservative
-_FAR_OUT = 1.5  # standard deviations from where on skewness matters; nearer, a saddlepoint of few coins does not help
-_FEW = 20  # expected hits, or misses: with 10, 6.2 % of calibrated models are rejected at 5 %, and with 2, up to 9 %
-_CLOSE = 1e-9  # relative rounding of long sums, and of weights that were computed
+_MOST_ROWS = 20_000  # of one event that are drawn one by one; more become cells
+_CELLS = 4096  # between their ends the sum moves by less than a hundredth of its final standard deviation
+_CLOSE = 1e-9  # relative rounding of weights that were computed
 
 
 class RunningSum:
     """The running sum of weight * (hit - score) in order of score, and the places where it counts.
 
     KS is its largest size wherever a score ends: rows of equal score enter together. ECE, if there are `edges`, adds up
-    the sizes of what each bin adds to it. A row hits if its label is one of the classes (n, r) that the row names.
+    the sizes of what each bin adds to it. A row hits if its label is one of the classes (n, r) that the row names;
+    without `named`, hits are drawn and not labels.
     """
 
-    def __init__(self, event: Scored, named: Ints, edges: Floats | None = None) -> None:
+    def __init__(self, event: Scored, named: Ints | None = None, edges: Floats | None = None) -> None:
         order = np.argsort(event.scores, kind="stable")
         self.order = order[event.weights[order] > 0]
         self.scores = event.scores[self.order]
         self.hits = event.hits[self.order]
         self.weights = event.weights[self.order]
-        self.named = named[self.order]
+        self.named = None if named is None else named[self.order]
         self.binned = edges is not None
         places = self.scores
         if edges is not None:
@@ -76,18 +72,17 @@ class RunningSum:
             self.groups = event.group_numbers[self.order]
             self._divide(self.groups)
 
-    def errors(self, labels: Ints, weights: Floats) -> Floats:
-        """Return the error for each line of labels (b, n) and weights (b or 1, n).
+    def errors(self, outcomes: Array, weights: Floats) -> Floats:
+        """Return the error for each line of labels or hits (b, n) and weights (b or 1, n).
 
         With groups it is scaled to the spread that the observed groups show.
         """
         step = max(1, _ENTRIES // len(self.order))
         found = []
-        for first in range(0, len(labels), step):
-            drawn = np.take(labels[first : first + step], self.order, axis=1)
-            hits = np.zeros(drawn.shape, dtype=bool)
-            for named in self.named.T:
-                hits |= drawn == named
+        for first in range(0, len(outcomes), step):
+            hits = np.take(outcomes[first : first + step], self.order, axis=1)
+            if self.named is not None:
+                hits = np.any([hits == named for named in self.named.T], axis=0)
             own = weights if len(weights) == 1 else weights[first : first + step]
             residuals = np.take(own, self.order, axis=1) * (hits - self.scores)
             errors = self._sizes(residuals)
@@ -100,10 +95,6 @@ class RunningSum:
     def error(self) -> float:
         """The observed error."""
         return float(self._sizes(self._residuals[None])[0])
-
-    def step_variances(self) -> Floats:
-        """Return the variance of each step of the sum if rows are independent."""
-        return np.add.reduceat(self._variances, np.append(0, self.ends[:-1] + 1))
 
     def signs(self) -> Floats:
         """Return the sign with which each row enters the observed error; 0 if it does not."""
@@ -177,7 +168,7 @@ class RunningSum:
         return np.sqrt(np.maximum((by_group**2).sum(axis=0), self._independent + rho * self._if_copies))
 
 
-Statistic: TypeAlias = Callable[[Ints, Floats], Floats]  # labels (b, n) and weights (b or 1, n) become errors (b,)
+Statistic: TypeAlias = Callable[[Array, Floats], Floats]  # outcomes (b, n) and weights (b or 1, n) become errors (b,)
 
 
 def generator(n_resamples: int, level: float, random_state: int | None) -> np.random.Generator:
@@ -188,38 +179,82 @@ def generator(n_resamples: int, level: float, random_state: int | None) -> np.ra
     return np.random.default_rng(check_seed(random_state))
 
 
+def in_cells(event: Scored, edges: Floats) -> Scored:
+    """Return independent rows in order of score; many become few: neighbouring scores of a bin are one row.
+
+    Such a cell says how many rows it is, and its hits are binomial. Weights count as Kish's effective number of rows.
+    """
+    if event.groups is not None:
+        return event
+    order = np.lexsort([event.weights, event.scores])  # the same draws for rows in any order
+    order = order[event.weights[order] > 0]
+    event = Scored(event.scores[order], event.hits[order], given_weights=event.own_weights[order])
+    if len(event) <= _MOST_ROWS:
+        return event
+    warn_of_few_rows(event)
+    scores, which = distinct_scores(event.scores)
+    rows_up_to = np.cumsum(np.bincount(which))
+    # Both terms grow with the score, so that cells are runs of neighbours.
+    cell = (rows_up_to - 1) * _CELLS // len(event) + bin_of(scores, edges)
+    cell = np.unique(cell, return_inverse=True)[1][which]
+    weights = np.bincount(cell, event.weights)
+    counts = kish(weights, np.bincount(cell, event.weights**2))
+    means = [np.bincount(cell, event.weights * values) / weights for values in (event.scores, event.hits)]
+    return Scored(*means, given_weights=weights, counts=counts)
+
+
 def redraw(
-    rows: Rows,
+    rows: Rows | Scored,
     statistics: Sequence[Statistic],
     n_resamples: int,
     rng: np.random.Generator,
     progress: bool | None = False,
     truths: Iterable[Array] | None = None,
 ) -> Floats:
-    """Return statistics of drawn labels, (resamples, statistics): nan if groups are too few to tell.
+    """Return statistics of drawn outcomes, (resamples, statistics): nan if groups are too few to tell.
 
     Labels are drawn from the probabilities of the rows, or from `truths`: probabilities (n, k) for each resample.
     """
-    if rows.groups is not None and rows.cached(label_law) is not None:
+    if isinstance(rows, Rows) and rows.groups is not None and rows.cached(label_law) is not None:
         warnings.warn(
             "weights are a function of the label, and rows are in groups: tests and bands hold the weights fixed, and "
             "reject too often. Take one row of each group and leave out the groups, or leave out the weights",
             GlayersWarning,
             stacklevel=3,
         )
-    warn_of_few_rows(rows)
+    if isinstance(rows, Rows) or rows.counts is None:
+        warn_of_few_rows(rows)
     drawn = np.full((n_resamples, len(statistics)), np.nan)
     if rows.groups is not None and rows.n_units < _FEWEST_GROUPS:
         return drawn
     done = 0
     with progress_bar(progress, "redrawing labels", n_resamples) as advance:
-        for labels, weights in _labels_and_weights(rows, n_resamples, rng, truths):
-            batch = slice(done, done + len(labels))
+        if isinstance(rows, Scored):
+            outcomes = _hits_and_weights(rows, n_resamples, rng)
+        else:
+            outcomes = _labels_and_weights(rows, n_resamples, rng, truths)
+        for batch, weights in outcomes:
+            lines = slice(done, done + len(batch))
             for number, statistic in enumerate(statistics):
-                drawn[batch, number] = statistic(labels, weights)
-            done = batch.stop
-            advance(len(labels))
+                drawn[lines, number] = statistic(batch, weights)
+            done = lines.stop
+            advance(len(batch))
     return drawn
+
+
+def _hits_and_weights(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Floats, Floats]]:
+    """Yield drawn hits of an event, or shares of hits, (b, n), and weights (1, n)."""
+    scores = np.clip(event.scores, 0.0, 1.0)  # rounding may have left them just outside
+    step = max(1, _ENTRIES // len(event))
+    for first in range(0, n_resamples, step):
+        shape = (min(step, n_resamples - first), len(event))
+        if event.counts is None:
+            hits = (rng.random(shape) < scores).astype(np.float64)
+        else:
+            whole = np.round(event.counts).astype(np.int64)
+            shares = rng.binomial(whole, scores, shape) / whole
+            hits = scores + np.sqrt(whole / event.counts) * (shares - scores)  # with the variance of all rows
+        yield hits, event.weights[None]
 
 
 def _labels_and_weights(
@@ -296,159 +331,3 @@ def label_law(rows: Rows) -> tuple[Floats, Floats] | None:
     class_weights = np.where(counts > 0, highest, highest.max()) / highest.max()
     tilted = np.maximum(rows.probabilities, 0.0) / class_weights
     return tilted / tilted.sum(axis=1, keepdims=True), class_weights
-
-
-class KSNullDistribution:
-    """Distribution of the largest size of the running sum, for rows and the variance of each step of the sum.
-
-    Keeps the rows whose outcome is uncertain, with weights in units of the sum's standard deviation, and the mean
-    `overshoot` in the same units.
-    """
-
-    def __init__(self, scores: Floats, weights: Floats, step_variances: Floats) -> None:
-        flips = scores * (1 - scores)
-        variances = weights**2 * flips
-        self.deviation = math.sqrt(float(variances.sum()))
-        self.overshoot = 0.0
-        matter = variances > 1e-4 * variances.mean()  # all other rows together change nothing
-        if flips.sum() < ROUNDING or self.deviation == 0:  # no miss will be seen; the square of a weight may be 0
-            self.deviation = 0.0
-            matter[:] = False
-        else:
-            self.overshoot = mean_overshoot(step_variances)
-        self.scores = scores[matter]
-        self.weights = weights[matter] / (self.deviation or 1.0)
-
-    @property
-    def too_few_uncertain_rows(self) -> bool:
-        """Whether so few rows have an uncertain outcome that the approximations are off by more than a tenth."""
-        flips = self.scores * (1 - self.scores)
-        return self.deviation > 0 and float(self.weights**4 @ flips) * _FEW > 1  # weights^2 @ flips is 1
-
-    def p_value(self, value: float) -> float:
-        """P(largest size of the running sum >= value).
-
-        >>> null = KSNullDistribution(np.full(400, 0.5), np.full(400, 1 / 400), np.full(400, 0.25 / 400**2))
-        >>> round(null.p_value(0.05), 3)
-        0.085
-        """
-        if value <= _CLOSE:
-            return 1.0
-        if self.deviation == 0:  # every score is practically 0 or 1: a calibrated model makes no error at all
-            return 0.0
-        height = value / self.deviation + self.overshoot
-        if height <= _FAR_OUT:
-            return brownian_exit_probability(height)
-        at_the_end = self._tail_at_the_end(self.scores, height) + self._tail_at_the_end(1 - self.scores, height)
-        # How much likelier the sum is outside at some time than outside at the end: twice, from a height of 8 on.
-        near = min(height, 8.0)
-        ratio = brownian_exit_probability(near) / math.erfc(near / math.sqrt(2))
-        return min(brownian_exit_probability(_FAR_OUT), ratio * at_the_end)
-
-    def quantile_above(self, probability: float) -> float:
-        """Return the value that the largest size of the running sum exceeds with this probability."""
-        value = self._brownian_value(probability)
-        for _ in range(2):  # the correction changes slowly
-            corrected = self.p_value(value)
-            if not 0 < corrected < 1:
-                break
-            ratio = corrected / brownian_exit_probability(value / self.deviation + self.overshoot)
-            value = self._brownian_value(min(1.0, probability / ratio))
-        largest_sum = max(self._largest_sum(self.scores), self._largest_sum(1 - self.scores))
-        return min(value, self.deviation * largest_sum)
-
-    def mean(self) -> float:
-        """Return the expected largest size of the running sum."""
-        return self.deviation * max(0.0, MEAN_LARGEST - self.overshoot)
-
-    def _brownian_value(self, probability: float) -> float:
-        return self.deviation * max(0.0, brownian_height(probability) - self.overshoot)
-
-    def _largest_sum(self, scores: Floats) -> float:
-        """The sum of weight * (hit - score) if every row hits."""
-        return float(self.weights @ (1 - scores))
-
-    def _tail_at_the_end(self, scores: Floats, height: float) -> float:
-        most = self._largest_sum(scores)
-        if height - self.overshoot > most:
-            return 0.0
-        return tail_of_sum(scores, self.weights, min(height, most))
-
-
-def brownian_exit_probability(height: float) -> float:
-    """P(max |B(t)| > height, t in [0, 1]) for Brownian motion B.
-
-    >>> round(brownian_exit_probability(2.2414), 4)
-    0.05
-    """
-    if height <= 0:
-        return 1.0
-    odd = range(1, 16, 2)  # with signs + - + -; either series has converged to float64 by then
-    if height < 1:
-        staying = sum((-1) ** (m // 2) / m * math.exp(-((m * math.pi / height) ** 2) / 8) for m in odd)
-        return 1 - 4 / math.pi * staying
-    return 2 * sum((-1) ** (m // 2) * math.erfc(m * height / math.sqrt(2)) for m in odd)
-
-
-def brownian_height(probability: float) -> float:
-    """Return the height that max |B(t)| exceeds with this probability.
-
-    >>> round(brownian_height(0.05), 4)
-    2.2414
-    """
-    from scipy.optimize import brentq  # on first use: importing it takes longer than importing glayers
-
-    def excess(height: float) -> float:
-        return brownian_exit_probability(height) - probability
-
-    return float(brentq(excess, 0.0, 40.0, xtol=1e-14))
-
-
-def mean_overshoot(variances: Floats) -> float:
-    """Return how far a sum with steps of these variances passes a line, in units of its final standard deviation.
-
-    The sum stays between two lines with the probability of Brownian motion between lines further out by this much.
-    """
-    total = float(variances.sum())
-    typical = float(np.sqrt(variances) @ variances) / total  # steps weighted by their variance
-    return _OVERSHOOT * min(typical / math.sqrt(total), 1 / math.sqrt(_FEWEST_STEPS))
-
-
-def tail_of_sum(scores: Floats, weights: Floats, at_least: float) -> float:
-    """P(sum of weight * (hit - score) >= at_least), for scores strictly between 0 and 1 and a sum that can be reached.
-
-    Of 100 fair coins 61 or more show heads with probability 0.0176. The method ignores steps, so ask for 60.5:
-
-    >>> round(tail_of_sum(np.full(100, 0.5), np.ones(100), at_least=10.5), 4)
-    0.0178
-    """
-    from scipy.special import expit
-
-    log_hit = np.log(scores)
-    log_miss = np.log1p(-scores)
-    all_hit = float(np.exp(log_hit.sum()))
-    if at_least >= float(weights @ (1 - scores)) * (1 - _CLOSE):
-        return all_hit
-    tilt = _tilt(scores, weights, at_least)
-    log_moment = float(np.logaddexp(log_miss, log_hit + tilt * weights).sum() - tilt * (weights @ scores))
-    cost = math.sqrt(2 * (tilt * at_least - log_moment))
-    tilted = expit(log_hit - log_miss + tilt * weights)
-    spread = tilt * math.sqrt(float(weights**2 @ (tilted * (1 - tilted))))
-    density = math.exp(-(cost**2) / 2) / math.sqrt(2 * math.pi)
-    return max(all_hit, math.erfc(cost / math.sqrt(2)) / 2 + density * (1 / spread - 1 / cost))
-
-
-def _tilt(scores: Floats, weights: Floats, at_least: float) -> float:
-    """Return the factor at which coins of log-odds + factor * weight sum to this much above the mean, as expected."""
-    from scipy.optimize import brentq
-    from scipy.special import expit, logit
-
-    odds = logit(scores)
-
-    def excess(tilt: float) -> float:
-        return float(weights @ (expit(odds + tilt * weights) - scores)) - at_least
-
-    high = 1.0
-    while excess(high) < 0:
-        high *= 4
-    return float(brentq(excess, 0.0, high))

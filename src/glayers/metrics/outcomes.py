@@ -11,29 +11,27 @@ predictive analytics", BMC Medicine 2019.
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.checks import number_between
 from glayers.metrics.events import ROUNDING, Event, Scored, check_event, distinct_scores, top
-from glayers.metrics.metric import Block, Metric, PlaceSums, score
+from glayers.metrics.metric import Block, Metric, membership, score
 
 __all__ = [
-    "accuracy_at_coverage",
     "aurc",
     "auroc",
     "calibration_intercept",
     "calibration_slope",
-    "coverage_at_accuracy",
     "excess_aurc",
     "integrated_calibration_index",
     "observed_over_expected",
 ]
 
 
-_COVERAGE = 0.8
-_ACCURACY = 0.95
+_COVERAGE = 0.8  # the share of rows that are answered
+_ACCURACY = 0.95  # that answers must have
 _RIDGE = 1e-8  # keeps coefficients finite where scores separate the outcomes; changes others by less than 1e-6
 
 
@@ -110,81 +108,16 @@ def auroc(probabilities: object, labels: object = None, *, sample_weight: object
     return score(_auroc, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def accuracy_at_coverage(
-    probabilities: object,
-    labels: object = None,
-    *,
-    coverage: float = _COVERAGE,
-    sample_weight: object = None,
-    event: Event = top,
-) -> float:
-    """Accuracy of the surest rows.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event
-        As in `aurc`.
-    coverage
-        The share of rows that are answered. The next row of equal confidence is answered too.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1.
-
-    Examples
-    --------
-    >>> accuracy_at_coverage([[0.8, 0.2], [0.4, 0.6]], [0, 0], coverage=0.5)
-    1.0
-    """
-    share = number_between(coverage, "coverage", 0, 1)
-    return score(_accuracy_at_coverage, check_event(probabilities, labels, sample_weight, event=event), share)
-
-
-def coverage_at_accuracy(
-    probabilities: object,
-    labels: object = None,
-    *,
-    accuracy: float = _ACCURACY,
-    sample_weight: object = None,
-    event: Event = top,
-) -> float:
-    """Largest share of the surest rows whose accuracy is at least `accuracy`.
-
-    The share is measured on these rows and promises nothing about others: `glayers.threshold` does.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event
-        As in `aurc`.
-    accuracy
-        The accuracy that answers must have.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1.
-
-    Examples
-    --------
-    >>> coverage_at_accuracy([[0.8, 0.2], [0.4, 0.6]], [0, 0], accuracy=0.9)
-    0.5
-    """
-    least = number_between(accuracy, "accuracy", 0, 1)
-    return score(_coverage_at_accuracy, check_event(probabilities, labels, sample_weight, event=event), least)
-
-
 def level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return the weight and the weight of errors at each distinct confidence, the highest first, (levels, b)."""
-    all_rows, errors = event.cached(_levels)
-    return all_rows.of(block), errors.of(block)
+    levels = event.cached(_levels)
+    return levels @ block.weights, levels @ ((1 - event.hits)[:, None] * block.weights)
 
 
-def _levels(event: Scored) -> tuple[PlaceSums, PlaceSums]:
+def _levels(event: Scored) -> Any:
+    """Return the sparse matrix whose product adds up the rows of each distinct confidence, the highest first."""
     distinct, which = distinct_scores(event.scores)
-    place = (len(distinct) - 1 - which)[:, None]
-    errors = (1 - event.hits)[:, None]
-    return PlaceSums(place, np.ones_like(errors), len(distinct)), PlaceSums(place, errors, len(distinct))
+    return membership(len(distinct) - 1 - which, len(distinct))
 
 
 def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
@@ -220,15 +153,17 @@ def _auroc(event: Scored, block: Block) -> Floats:
     return np.minimum(share, 1.0)
 
 
-def _accuracy_at_coverage(event: Scored, block: Block, coverage: float = _COVERAGE) -> Floats:
+def _accuracy_at_coverage(event: Scored, block: Block) -> Floats:
+    """Accuracy of the surest rows; the next row of equal confidence is answered too."""
     covered, risk = block.cached(_risk_coverage, event)
-    reached = np.argmax(covered >= coverage - ROUNDING, axis=0)  # sums of weights are rounded
+    reached = np.argmax(covered >= _COVERAGE - ROUNDING, axis=0)  # sums of weights are rounded
     return 1 - np.take_along_axis(risk, reached[None, :], axis=0)[0]
 
 
-def _coverage_at_accuracy(event: Scored, block: Block, accuracy: float = _ACCURACY) -> Floats:
+def _coverage_at_accuracy(event: Scored, block: Block) -> Floats:
+    """Largest share of the surest rows that are right often enough; `glayers.threshold` promises it for other rows."""
     covered, risk = block.cached(_risk_coverage, event)
-    good = 1 - risk >= accuracy - ROUNDING  # sums of weights are rounded
+    good = 1 - risk >= _ACCURACY - ROUNDING  # sums of weights are rounded
     return np.minimum(np.max(np.where(good, covered, 0.0), axis=0), 1.0)
 
 

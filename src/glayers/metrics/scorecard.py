@@ -16,7 +16,7 @@ cancels: a difference is known far better than either score.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
 from glayers.metrics.metric import Metric, evaluate_once
 from glayers.predictions.predictions import Predictions
-from glayers.text_tables import aligned_table, html_table, markdown_table
+from glayers.text_tables import aligned_table, html_table, json_ready, markdown_table
 
 __all__ = [
     "METRICS",
@@ -105,9 +105,10 @@ class Scorecard(ByName[float]):
     rows: int
     classes: int | None
 
-    def to_dict(self) -> dict[str, float]:
-        """Return the number of rows and of classes, and all metrics by name, ready for JSON."""
-        return {**self._sizes(), **self.by_name}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the number of rows and of classes, and all metrics by name, ready for JSON: None if infinite."""
+        found: dict[str, Any] = json_ready({**self._sizes(), **self.by_name})
+        return found
 
     def _sizes(self) -> dict[str, float]:
         if self.classes is None:
@@ -158,9 +159,10 @@ class Intervals(ByName[Interval]):
         """The metrics whose intervals should not be trusted, and why."""
         return {metric: interval.unreliable for metric, interval in self.items() if interval.unreliable}
 
-    def to_dict(self) -> dict[str, dict[str, float | str]]:
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return value, low, high, standard error, bias and what restricts the interval, ready for JSON."""
-        return {metric: interval._asdict() for metric, interval in self.items()}
+        found: dict[str, Any] = json_ready({metric: interval._asdict() for metric, interval in self.items()})
+        return found
 
     def footnote(self) -> str:
         """Say which intervals are unreliable and why; empty if none is.
@@ -280,8 +282,8 @@ def intervals(
     -------
     Intervals
         A mapping from metric names to `Interval`, by BCa (bias-corrected and accelerated). Those of accuracies are
-        exact and need no resamples. Small calibration errors have an upper bound only, and `low` is 0. Equal-mass bins
-        keep the sample's edges. Efron, Journal of the American Statistical Association, 1987.
+        exact and need no resamples. Small calibration errors have an upper bound only, and `low` is 0. Efron, Journal
+        of the American Statistical Association, 1987.
 
     Examples
     --------
@@ -325,9 +327,9 @@ class LabelScorecards(ByName[Scorecard]):
         cards = list(self.by_name.values())
         return {metric: float(np.mean([card[metric] for card in cards])) for metric in cards[0]}
 
-    def to_dict(self) -> dict[str, dict[str, float]]:
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return all numbers by label, and their mean, ready for JSON."""
-        return {name: card.to_dict() for name, card in self.by_name.items()} | {"mean": self.mean}
+        return {name: card.to_dict() for name, card in self.by_name.items()} | {"mean": json_ready(self.mean)}
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per label, and their mean."""
@@ -450,7 +452,10 @@ class Difference:
         numbers = {"difference": self.interval.value, **self.interval._asdict()}
         del numbers["value"]
         names = {"metric": self.metric, "method": self.method, "against": self.against}
-        return {**names, **numbers, "p_value": self.p_value, "significant": self.significant}
+        found: dict[str, object] = json_ready(
+            {**names, **numbers, "p_value": self.p_value, "significant": self.significant}
+        )
+        return found
 
     def reversed(self) -> "Difference":
         """Return the same difference seen from the other method."""

@@ -13,14 +13,14 @@ the same for it, in any order. Rows of a group are drawn together.
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats
-from glayers.checks import check_choice, whole_number
+from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.events import (
     BIN_EDGES,
@@ -35,13 +35,12 @@ from glayers.metrics.events import (
     refuse_no_event,
     top,
 )
-from glayers.metrics.metric import Block, Metric, column_sums, evaluate_once
+from glayers.metrics.metric import evaluate_once, score
 from glayers.metrics.scorecard import METRICS, Scorecard, chosen_metrics
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["StreamingScorecard"]
 
-_EXACT_ENTRIES = 2**21  # probabilities that are kept as they are: 16 MB in float64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
 
 
@@ -54,8 +53,11 @@ class StreamingScorecard:
         What arrays hold: "probabilities" or "logits". `Predictions` and `Confidences` may be passed instead of arrays.
     event
         As in `scorecard`: an event other than `top` gives the metrics of that event alone.
+
+    Attributes
+    ----------
     exact_entries
-        Up to this many probabilities all rows are kept, and every metric is exact. The default takes 16 MB.
+        Up to this many probabilities all rows are kept, 16 MB in float64, and every metric is exact.
 
     Examples
     --------
@@ -66,18 +68,13 @@ class StreamingScorecard:
     0.333333333333
     """
 
-    def __init__(
-        self,
-        inputs: Literal["probabilities", "logits"] = "probabilities",
-        *,
-        event: Event = top,
-        exact_entries: int = _EXACT_ENTRIES,
-    ) -> None:
+    exact_entries = 2**21
+
+    def __init__(self, inputs: Literal["probabilities", "logits"] = "probabilities", *, event: Event = top) -> None:
         check_choice(inputs, ("probabilities", "logits"), "inputs")
         refuse_no_event(event)
         self.inputs = inputs
         self.event = event
-        self.exact_entries = whole_number(exact_entries, "exact_entries", least=0)
         self.n_rows = 0
         self.n_classes: int | None = None  # not known yet; 0 for one event per row
         self._kept: list[Rows | Scored] = []
@@ -132,12 +129,9 @@ class StreamingScorecard:
         StreamingScorecard
             This one.
         """
-        names = ("inputs", "event", "exact_entries")
-        different = [name for name in names if getattr(self, name) != getattr(other, name)]
+        different = [name for name in ("inputs", "event") if getattr(self, name) != getattr(other, name)]
         if different:
-            raise BadPredictions(
-                f"these accumulators differ in {', '.join(different)}; make both with the same settings"
-            )
+            raise BadPredictions(f"these accumulators differ in {', '.join(different)}; make both with the same")
         self.n_rows += other.n_rows
         if other.n_classes is None:
             return self
@@ -211,7 +205,7 @@ class CompressedRows:
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in possible if metric.about == "ranks"])
         # Relative widths of 1/4096 keep the bounds of KS below 5e-5.
         self.ranks = Cells(n_ranks, octaves=14, bits=12)
-        self.classes = ClassCells(n_classes) if n_classes else None
+        self.classes = class_cells(n_classes)
 
     def add(self, rows: Rows | Scored) -> None:
         """Add rows."""
@@ -226,8 +220,8 @@ class CompressedRows:
             for hit in (0, 1):
                 chosen = np.flatnonzero(event.hits == hit)
                 self.ranks.add(hit, place, event.scores[chosen], weights[chosen])
-        if self.classes is not None and isinstance(rows, Rows):
-            self.classes.add_rows(rows)
+        if isinstance(rows, Rows):
+            self._add_classes(rows)
 
     def merge(self, other: Self) -> None:
         """Add all rows of another."""
@@ -235,8 +229,7 @@ class CompressedRows:
         for name, value in other.sums.items():
             self.sums[name] += value
         self.ranks.merge(other.ranks)
-        if self.classes is not None and other.classes is not None:
-            self.classes.merge(other.classes)
+        self.classes.merge(other.classes)
 
     def evaluated(self) -> dict[str, float]:
         """Return each metric."""
@@ -244,23 +237,25 @@ class CompressedRows:
         for name, value in self.sums.items():
             found[name] = min(value / self.weight, METRICS[name].highest)
         ranks = [self.ranks.event(r) for r in range(self.ranks.n_events)]
-        families: dict[str, Iterable[Scored]] = {"event": ranks[:1], "ranks": ranks}
-        if self.classes is not None:
-            families["classes"] = self.classes.events(self.weight)
-        for about, family in families.items():
-            chosen = [metric for metric in self.metrics.values() if metric.about == about and not metric.is_mean]
-            found |= self._means(chosen, family)
+        for name in self.metrics.keys() - found.keys():
+            metric = self.metrics[name]
+            events: Iterable[Scored] = ranks[: max(1, metric.at_most)]
+            if metric.about == "classes":
+                events = map(self.classes.event, range(self.classes.n_events))
+            found[name] = float(np.mean([score(metric.evaluate, event) for event in events]))
         return {name: found[name] for name in self.metrics}
 
-    def _means(self, metrics: list[Metric], family: Iterable[Scored]) -> dict[str, float]:
-        """Return the mean of each metric over events."""
-        found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
-        for place, event in enumerate(family):
-            block = Block.of(event)
-            for metric in metrics:
-                if metric.about != "ranks" or place < metric.at_most:
-                    found[metric.name].append(float(metric.evaluate(event, block)[0]))
-        return {name: float(np.mean(values)) for name, values in found.items()}
+    def _add_classes(self, rows: Rows) -> None:
+        """Add the events "the label is this class" of all classes."""
+        for some in row_blocks(*rows.probabilities.shape):
+            block = rows.probabilities[some]
+            p = block.astype(np.promote_types(block.dtype, np.float32))
+            classes = np.broadcast_to(np.arange(rows.n_classes), p.shape)
+            weights = np.broadcast_to(rows.own_weights[some, None], p.shape)
+            hits = classes == rows.labels[some, None]
+            for hit in (0, 1):
+                chosen = hits == hit
+                self.classes.add(hit, classes[chosen], p[chosen], weights[chosen])
 
 
 def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
@@ -311,45 +306,11 @@ class Cells:
         return Scored(means, hit.astype(np.float64), given_weights=weight[hit, cell])
 
 
-class ClassCells(Cells):
-    """The events "the label is this class" of all classes.
-
-    In a wide row most probabilities are in the first cell. These misses are not added up one by one: they are what the
-    other cells leave of all misses.
-    """
-
-    def __init__(self, n_classes: int) -> None:
-        octaves = math.ceil(math.log2(n_classes)) + 4  # a sixteenth of an even share
-        cells = max(1.0, 2**20 / (n_classes * octaves))  # about 8 MB for each of four arrays
-        super().__init__(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
-        self.missed_scores = np.zeros(n_classes)  # of all misses, those in the first cell too
-
-    def add_rows(self, rows: Rows) -> None:
-        """Add rows with their own weights."""
-        for some in row_blocks(*rows.probabilities.shape):
-            p = rows.probabilities[some].astype(np.promote_types(rows.probabilities.dtype, np.float32))
-            weights = rows.own_weights[some]
-            labels = rows.labels[some]
-            own = np.arange(len(labels)), labels
-            self.add(1, labels, p[own], weights)
-            p[own] = 0.0
-            self.missed_scores += column_sums(p, weights)
-            row, column = np.nonzero(p > p.dtype.type(2.0**-self.octaves))
-            self.add(0, column, p[row, column], weights[row])
-
-    def merge(self, other: Self) -> None:
-        """Add all rows of other cells."""
-        super().merge(other)
-        self.missed_scores += other.missed_scores
-
-    def events(self, total: float) -> Iterator[Scored]:
-        """Yield the cells of each class; `total` is the weight of all rows."""
-        for c in range(self.n_events):
-            self.weight[0, c, 0] = 0.0
-            self.score[0, c, 0] = 0.0
-            self.weight[0, c, 0] = max(0.0, total - self.weight[:, c].sum())
-            self.score[0, c, 0] = self.missed_scores[c] - self.score[0, c].sum()
-            yield self.event(c)
+def class_cells(n_classes: int) -> Cells:
+    """Return empty cells for the events of all classes, from a sixteenth of an even share on; 32 MB in all."""
+    octaves = math.ceil(math.log2(max(n_classes, 2))) + 4
+    cells = max(1.0, 2**20 / (n_classes * octaves or 1))
+    return Cells(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
 
 
 class RowSample:

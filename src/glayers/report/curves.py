@@ -16,7 +16,7 @@ import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
-from glayers.metrics.calibration_errors import bin_edges
+from glayers.metrics.calibration_errors import inner_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 from glayers.report.words import class_names
 
@@ -131,7 +131,7 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15) -> Reliab
     ([0.4, 0.6, 0.8], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0])
     """
     scored = check_event(rows, event=event)
-    edges = bin_edges(scored, n_bins, "equal_width")
+    edges = inner_edges(n_bins)
     counted = scored.weights > 0
     weights = scored.weights[counted]
     scores = scored.scores[counted]
