@@ -308,11 +308,11 @@ class Calibrator(Estimator, Predictor, ABC):
     def set_thresholds_(self) -> SetThresholds | None:
         """Thresholds of `predict_set` from out-of-fold predictions, made when they are first asked for."""
         self._check_fitted()
-        given, _ = self._rows_to_count
-        held_out = self._held_out(given)
+        given, found = self._rows_to_count
+        held_out = self._held_out(given, found)
         return None if held_out is None else SetThresholds.of(given.with_logits(held_out))
 
-    def _held_out(self, given: Predictions) -> Floats | None:  # noqa: ARG002 (for subclasses)
+    def _held_out(self, given: Predictions, found: Chain) -> Floats | None:  # noqa: ARG002 (for subclasses)
         """Return log-probabilities of the calibration rows by fits that had not seen them, if there are any."""
         return self.out_of_fold_
 

@@ -61,11 +61,12 @@ class TemperatureScaling(Calibrator):
             posterior=posterior,
         )
 
-    def _held_out(self, given: Predictions) -> Floats | None:
+    def _held_out(self, given: Predictions, found: Chain) -> Floats | None:
         units = np.arange(len(given))
         if given.groups is not None:
             _, units = np.unique(given.groups, return_inverse=True)
-        factors = held_out_factors(given.logits, given.labels, given.weights, units % 5, 1 / self.temperature_)
+        factor = float(found.steps[-1].parameters()["factor"])
+        factors = held_out_factors(given.logits, given.labels, given.weights, units % 5, factor)
         return np.asarray(with_reference_class(given.logits.astype(np.float64)) * factors)
 
     def _check_loaded(self) -> None:

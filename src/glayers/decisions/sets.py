@@ -60,7 +60,8 @@ class SetReport:
             change = "makes adaptive sets smaller"
         return (
             f"Prediction sets at {100 * self.level:g} %, {self.rows:,} rows, 95 % intervals\n{aligned_table(lines)}\n"
-            f"Temperature scaling of this model {change}: by {_range(self.enlargement)} classes at equal coverage."
+            f"Temperature scaling of this model {change}: the mean size changes by {_range(self.enlargement)} at equal "
+            f"coverage."
         )
 
 

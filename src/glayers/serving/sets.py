@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from glayers.activations import log_softmax
+from glayers.activations import keep_impossible, log_softmax
 from glayers.arrays import Bools, Floats, Ints, array_namespace, effective_rows, in_row_blocks, row_blocks
 from glayers.checks import check_choice, to_float
 from glayers.errors import BadFile, BadPredictions, shown
@@ -27,7 +27,7 @@ from glayers.serving.artifact import decoded
 
 KINDS = ("least ambiguous", "adaptive")
 LEVELS = (*(np.arange(100, 200) / 200).tolist(), 0.999)
-_EVERY_CLASS = -1e300  # a threshold below the score of every possible class
+_EVERY_CLASS = -1e200  # a threshold below the score of every possible class
 _ROUNDING = 1e-6  # equal probabilities may differ by rounding
 
 
@@ -101,9 +101,10 @@ def class_scores(logits: Any, kind: str) -> Any:
     order = xp.argsort(log_p, axis=-1, descending=True, stable=True)
     p = xp.exp(xp.take_along_axis(log_p, order, axis=-1))
     before = xp.cumulative_sum(p, axis=-1) - p
-    left = xp.maximum(1.0 - before, p)  # rounding must not make it smaller than p
+    left = xp.log(xp.maximum(1.0 - before, p))  # rounding must not make it smaller than p
     rank = xp.argsort(order, axis=-1, stable=True)
-    return xp.maximum(xp.log(xp.take_along_axis(left, rank, axis=-1)), log_p)
+    left = xp.take_along_axis(left, rank, axis=-1)
+    return keep_impossible(xp.maximum(left, log_p), log_p)  # p may be too small for float64
 
 
 def label_scores(logits: Floats, labels: Ints, kind: str) -> Floats:
