@@ -161,7 +161,7 @@ def page(lines: list[list[Any]]) -> str:
     text = (
         f"Made by `python -m experiments.statistics.prediction_sets --logits DIR`. Mean coverage and size; `error` is "
         f"the standard error of the coverage over draws of the calibration rows. Of {len(known)} lines with a known "
-        f"truth, {np.sum(apart < -2)} are below the level by more than two standard errors, and {np.sum(apart < -3)} by "
+        f"truth, {np.sum(apart < -2)} are below the level by more than two standard errors, {np.sum(apart < -3)} by "
         f"more than three; {np.sum(apart > 2)} are above by more than two, and {np.sum(apart > 3)} by more than three. "
         f"Adaptive sets always hold the predicted class, so they cover more than the level where the accuracy is "
         f"higher. MAPIE's adaptive sets by default always hold the class at which the sum passes the threshold, and "

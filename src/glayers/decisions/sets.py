@@ -1,8 +1,8 @@
 """A calibrator and labelled rows -> how often its prediction sets hold the label, and how large they are.
 
 `Calibrator.predict_set` makes the sets. The report measures both kinds, and says whether temperature scaling enlarges
-adaptive sets, as it often does: flatter probabilities need more classes for the same sum. Dabah and Tirer, "On
-Temperature Scaling and Conformal Prediction of Deep Classifiers", arXiv 2402.05806, 2024.
+the adaptive sets of this model: it often enlarges those with random numbers. Dabah and Tirer, "On Temperature Scaling
+and Conformal Prediction of Deep Classifiers", arXiv 2402.05806, 2024.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ class SetReport:
         By kind of set and class name: the coverage of the rows of the class.
     enlargement
         By how many classes temperature scaling enlarges the mean adaptive set, compared with uncalibrated
-        probabilities, if thresholds are such that both cover `level` of these rows.
+        probabilities, if thresholds are such that both cover `level` of these rows. The interval takes the two
+        thresholds as given.
     level, rows
         The level of the sets, and the number of rows.
     """
