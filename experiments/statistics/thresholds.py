@@ -2,12 +2,10 @@
 
 Writes experiments/results/thresholds.csv and the same as Markdown. The logits of a row are normal, the labels follow
 their softmax, and the model is overconfident by a factor of 1.3. The naive threshold is the lowest at which the
-accuracy of the rows themselves reaches the target. MAPIE (pip install mapie, used here only) does the same job if "the
-answer is right" is its class 1: its BinaryClassificationController keeps the precision above the target.
+accuracy of the rows themselves reaches the target.
 """
 
 import csv
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,7 @@ DRAWS, LEVEL, OVERCONFIDENCE, POPULATION = 1_000, 0.9, 1.3, 400_000
 CLASSES = {2: 2.0, 10: 3.0, 100: 4.0}  # number of classes -> standard deviation of the logits
 SIZES = (100, 1_000, 10_000)
 TARGETS = (0.9, 0.95, 0.99)
-MAPIE_DRAWS = 200  # a draw takes it up to 0.1 s
-COLUMNS = ["classes", "rows", "target", "broken", "coverage", "broken_naive", "coverage_naive", "broken_mapie"]
-COLUMNS += ["coverage_mapie", "possible_coverage"]
+COLUMNS = ["classes", "rows", "target", "broken", "coverage", "broken_naive", "coverage_naive", "possible_coverage"]
 
 
 def main() -> None:
@@ -44,8 +40,7 @@ def main() -> None:
     table = markdown_table([heads, *([str(cell) for cell in line] for line in lines)])
     text = (
         f"Made by `python -m experiments.statistics.thresholds`. {DRAWS:,} draws per line; the promise may be broken "
-        f"in {100 * (1 - LEVEL):g} % of draws. MAPIE's BinaryClassificationController, on the first {MAPIE_DRAWS} "
-        f"draws, has its default settings: 100 thresholds from 0 to 0.99, and the procedure of Bonferroni and Holm.\n\n"
+        f"in {100 * (1 - LEVEL):g} % of draws.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), text + table + "\n")
 
@@ -67,27 +62,22 @@ def cell(
     confidence: np.ndarray, true: np.ndarray, curve: tuple[np.ndarray, np.ndarray], rows: int, target: float
 ) -> list[str]:
     """Return the share of broken promises and the mean coverage, ours, naive, and the best possible."""
-    broken = {"ours": 0, "naive": 0, "mapie": 0}
-    covered = dict.fromkeys(broken, 0.0)
+    broken, covered = np.zeros(2), np.zeros(2)
     for seed in range(DRAWS):
         rng = np.random.default_rng([seed, rows])
         drawn = rng.integers(POPULATION, size=rows)
         sample = Confidences(confidence[drawn], rng.uniform(size=rows) < true[drawn])
-        found = {"ours": threshold(sample, accuracy=target, level=LEVEL).confidence, "naive": naive(sample, target)}
-        if seed < MAPIE_DRAWS:
-            found["mapie"] = of_mapie(sample, target)
-        for method, lowest in found.items():
-            if lowest is not None:
-                answered = np.searchsorted(-curve[0], -lowest, side="right")
+        for method, found in enumerate(
+            (threshold(sample, accuracy=target, level=LEVEL).confidence, naive(sample, target))
+        ):
+            if found is not None:
+                answered = np.searchsorted(-curve[0], -found, side="right")
                 broken[method] += answered > 0 and curve[1][answered - 1] < target
                 covered[method] += answered / POPULATION
     good = np.flatnonzero(curve[1] >= target)
     possible = (good[-1] + 1) / POPULATION if good.size else 0.0
-    numbers = []
-    for method in broken:
-        draws = MAPIE_DRAWS if method == "mapie" else DRAWS
-        numbers += [broken[method] / draws, covered[method] / draws]
-    return [f"{number:.3f}" for number in (*numbers, possible)]
+    numbers = [broken[0] / DRAWS, covered[0] / DRAWS, broken[1] / DRAWS, covered[1] / DRAWS, possible]
+    return [f"{number:.3f}" for number in numbers]
 
 
 def naive(sample: Confidences, target: float) -> float | None:
@@ -96,20 +86,6 @@ def naive(sample: Confidences, target: float) -> float | None:
     accuracy = np.cumsum(sample.correct[order]) / np.arange(1, len(order) + 1)
     good = np.flatnonzero(accuracy >= target)
     return float(sample.confidence[order][good[-1]]) if good.size else None
-
-
-def of_mapie(sample: Confidences, target: float) -> float | None:
-    """Return the lowest confidence at which MAPIE promises that answers above it are right often enough."""
-    from mapie.risk_control import BinaryClassificationController
-
-    def both_classes(confidence: Any) -> Any:
-        return np.column_stack([1 - confidence[:, 0], confidence[:, 0]])
-
-    controller = BinaryClassificationController(both_classes, "precision", target, confidence_level=LEVEL)
-    with warnings.catch_warnings(action="ignore"):  # of draws without a threshold
-        controller.calibrate(sample.confidence[:, None], sample.correct.astype(int))
-    found: float | None = controller.best_predict_param
-    return found
 
 
 if __name__ == "__main__":
