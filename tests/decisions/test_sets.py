@@ -246,6 +246,15 @@ def test_what_has_no_held_out_scores_of_classes_is_refused_in_words(tmp_path: Pa
             fitted.to_onnx(tmp_path / "m.onnx", set_level=0.9)
 
 
+def test_confidences_cannot_conform() -> None:
+    rows = Confidences([0.6, 0.7, 0.8, 0.9] * 10, [0, 1, 1, 1] * 10)
+    fitted = TemperatureScaling(inputs="confidence").fit_predictions(rows)
+    with pytest.raises(GlayersError, match="a confidence has no classes for prediction sets"):
+        fitted.conform(rows)
+    with pytest.raises(ValueError, match="not fitted yet"):  # scikit-learn's error is one
+        TemperatureScaling().conform(drawn(20, 0))
+
+
 def test_a_new_fit_forgets_the_old_thresholds() -> None:
     fitted = TemperatureScaling().fit_predictions(drawn(300, 0))
     before = fitted.set_thresholds_

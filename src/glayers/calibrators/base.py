@@ -343,6 +343,8 @@ class Calibrator(Estimator, Predictor, ABC):
         """
         self._check_fitted()
         calibrated = self.apply(predictions)
+        if isinstance(calibrated, Confidences):
+            raise GlayersError("a confidence has no classes for prediction sets: fit on logits or probabilities")
         new = copy.copy(self)
         new.set_thresholds_ = SetThresholds.of(calibrated)
         return new

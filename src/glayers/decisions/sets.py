@@ -98,7 +98,7 @@ def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 
     for kind in KINDS:
         in_set = calibrator.predict_set(map_inputs(calibrator.inputs, predictions), level, kind)
         covered = in_set[np.arange(len(rows)), rows.labels].astype(np.float64)
-        size = in_set.sum(axis=1).astype(np.float64)
+        size = in_set.sum(axis=1, dtype=np.float64)
         values = {"coverage": covered, "size": size, "empty": 1.0 * (size == 0), "single": 1.0 * (size == 1)}
         sets[kind] = mean_intervals(rows, values, settings)
         by_class[kind] = _by_class(rows, covered)
@@ -111,9 +111,8 @@ def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 
 
 def _by_class(rows: Rows, covered: Floats) -> dict[str, float]:
     """Return the coverage of each class that has rows."""
-    names = rows.class_names or range(rows.n_classes)
     found = {}
-    for number, name in enumerate(names):
+    for number, name in enumerate(rows.class_names or range(rows.n_classes)):
         weights = rows.weights * (rows.labels == number)
         if weights.any():
             found[str(name)] = float(weights @ covered / weights.sum())
@@ -123,8 +122,7 @@ def _by_class(rows: Rows, covered: Floats) -> dict[str, float]:
 def _adaptive_sizes(predictions: Predictions, level: float) -> Floats:
     """Return the sizes of adaptive sets with a threshold from these very rows."""
     threshold = SetThresholds.of(predictions).at(level, "adaptive")
-    sizes = classes_in_sets(predictions.logits, "adaptive", threshold).sum(axis=1)
-    return sizes.astype(np.float64)
+    return classes_in_sets(predictions.logits, "adaptive", threshold).sum(axis=1, dtype=np.float64)
 
 
 def _range(found: Interval) -> str:
