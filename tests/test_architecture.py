@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
     "metrics": {"predictions"},
     "datasets": {"predictions"},
-    "decisions": {"calibrators", "metrics", "predictions", "shift"},
+    "decisions": {"calibrators", "metrics", "predictions", "serving", "shift"},
     "report": {"calibrators", "decisions", "metrics", "predictions", "shift"},
     "maps": set(),
     "fitting": {"maps", "predictions"},

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from glayers.comparison import compare
     from glayers.decisions.costs import decide, net_benefit, realised_costs
     from glayers.decisions.estimate import estimate
+    from glayers.decisions.sets import set_report
     from glayers.decisions.threshold import threshold
     from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap, rows_needed
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "rows_needed"]
-__all__ += ["shift_test"]
+__all__ += ["set_report", "shift_test"]
 __all__ += ["decide", "estimate", "model_card", "net_benefit", "realised_costs", "threshold", "watch"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "CalibratedClassifier", "GlayersError", "GlayersWarning"]
@@ -31,7 +32,7 @@ __all__ += ["BadFile", "BadPredictions", "CalibratedClassifier", "GlayersError",
 _LAZY = {"compare": "glayers.comparison", "shift_test": "glayers.shift", "model_card": "glayers.report.card"}
 _LAZY |= dict.fromkeys(["calibration_gap", "rows_needed"], "glayers.gap")
 _LAZY |= dict.fromkeys(["decide", "net_benefit", "realised_costs"], "glayers.decisions.costs")
-_LAZY["estimate"] = "glayers.decisions.estimate"
+_LAZY |= {"estimate": "glayers.decisions.estimate", "set_report": "glayers.decisions.sets"}
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
 _LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.calibrators"}
 _LAZY |= dict.fromkeys(["Confidences", "Predictions", "read_confidences", "read_predictions"], "glayers.predictions")

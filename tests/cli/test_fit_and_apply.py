@@ -93,6 +93,36 @@ def test_rows_without_labels_are_calibrated_and_stay_without(folder: Path) -> No
             assert stored["probabilities"].shape == (rows, 4)
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".json", ".npz"])
+def test_apply_writes_prediction_sets(folder: Path, ending: str) -> None:
+    run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature")
+    done = run("apply", "t.safetensors", "test.npz", "-o", f"sets{ending}", "--sets", "90%")
+    assert done.exit_code == 0, done.output
+    rows = read_predictions("test.npz")
+    expected = glayers.load("t.safetensors").predict_set(rows.logits, 0.9)
+    names = np.array(rows.class_names or ("0", "1", "2", "3"))
+    if ending == ".csv":
+        with Path("sets.csv").open(newline="") as file:
+            found = [line["set"] for line in csv.DictReader(file)]
+    elif ending == ".parquet":
+        found = parquet.read_table("sets.parquet")["set"].to_pylist()
+    elif ending == ".json":
+        found = json.loads(Path("sets.json").read_text())["set"]
+    else:
+        found = np.load("sets.npz")["set"].tolist()
+    assert found == ["|".join(names[in_set]) for in_set in expected]
+
+
+def test_sets_that_cannot_be_made_are_refused(folder: Path) -> None:
+    run("fit", "calibration.npz", "-o", "i.safetensors", "-m", "isotonic", "--quiet")
+    run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature")
+    apply = ["apply", "t.safetensors", "test.npz", "-o"]
+    assert "no held-out scores" in complaint(run("apply", "i.safetensors", "test.npz", "-o", "s.csv", "--sets", "90%"))
+    assert "from 0.5 to 0.999" in complaint(run(*apply, "s.csv", "--sets", "90"))
+    assert "no place for sets" in usage_error(run(*apply, "s.npy", "--sets", "90%"))
+    assert not Path("s.csv").exists()
+
+
 def test_counts_repeat_rows_in_scores_and_stay_counts_in_apply(folder: Path) -> None:
     logits, labels = overconfident(30, 4)
     counts = np.arange(30) % 3

@@ -34,6 +34,7 @@ from glayers.maps.mixtures import in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map
+from glayers.serving.sets import SetThresholds
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
@@ -165,10 +166,9 @@ class AutoCalibrator(Calibrator):
         if len(sample) < len(given):
             loss = smooth_loss(self.loss)
             losses = mean_loss(loss, Chain(()), given), mean_loss(loss, mixture.map, given)
-        held_out = None
-        if sample.logits.size <= MOST_KEPT:
-            with np.errstate(divide="ignore"):  # impossible classes
-                held_out = np.log(mixture.held_out.astype(np.float64))
+        with np.errstate(divide="ignore"):  # impossible classes
+            held_out = np.log(mixture.held_out.astype(np.float64))
+        thresholds = SetThresholds.of(sample.with_logits(held_out))
         notes = [f"auto: {selection.reason}"] if list(weights) == ["uncalibrated"] else []
         return Fitted(
             mixture.map,
@@ -177,10 +177,10 @@ class AutoCalibrator(Calibrator):
             reason=selection.reason,
             iterations=model.iterations,
             n_parameters=n_learned(mixture.map),
-            out_of_fold=held_out,
+            out_of_fold=held_out if held_out.size <= MOST_KEPT else None,
             losses=losses,
             notes=tuple(notes),
-            attributes={"selection_": selection},
+            attributes={"selection_": selection, "set_thresholds_": thresholds},
             posterior=model.posterior,
         )
 

@@ -39,6 +39,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.serving.artifact import POSTERIOR
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of
+from glayers.serving.sets import SetThresholds
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,9 @@ class Calibrator(Estimator, Predictor, ABC):
         Log-probabilities of every row by fits that had not seen it, where the method makes them. Not saved.
     calibration_rows_ : RowSummary
         Counts of the calibration rows, with which `glayers.shift_test` compares new rows.
+    set_thresholds_ : SetThresholds or None
+        What `predict_set` needs, made when first asked for or saved; None if the method makes no out-of-fold
+        predictions, and after `adapt`.
     adaptation_ : ClassShift or None
         The class frequencies that `adapt` has adapted the calibrator to.
     versions_ : dict
@@ -116,7 +120,7 @@ class Calibrator(Estimator, Predictor, ABC):
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
     _kept: ClassVar[tuple[str, ...]] = ()
     # Learned attributes that are records, and their classes.
-    _records: ClassVar[Mapping[str, type]] = {"calibration_rows_": RowSummary, "adaptation_": ClassShift}
+    _records: ClassVar = {"calibration_rows_": RowSummary, "set_thresholds_": SetThresholds, "adaptation_": ClassShift}
     # Methods that do not minimise the loss may raise it a little without anything being wrong.
     _warns_if_loss_rises: ClassVar[bool] = True
 
@@ -210,6 +214,7 @@ class Calibrator(Estimator, Predictor, ABC):
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
         new.map_ = self._fitted_map + Chain((Reference(), factors))
         new.adaptation_ = shift
+        new.set_thresholds_ = None  # they are about rows with the old frequencies
         for note in shift.notes():
             warnings.warn(note, GlayersWarning, stacklevel=2)
         return new
@@ -297,13 +302,59 @@ class Calibrator(Estimator, Predictor, ABC):
     def calibration_rows_(self) -> RowSummary:
         """Counts of the calibration rows, made when they are first asked for: it takes as long as a temperature fit."""
         self._check_fitted()
-        return summarise(*vars(self).pop("_rows_to_count"))
+        return summarise(*self._rows_to_count)
+
+    @cached_property
+    def set_thresholds_(self) -> SetThresholds | None:
+        """Thresholds of `predict_set` from out-of-fold predictions, made when they are first asked for."""
+        self._check_fitted()
+        given, found = self._rows_to_count
+        held_out = self._held_out(given, found)
+        return None if held_out is None else SetThresholds.of(given.with_logits(held_out))
+
+    def _held_out(self, given: Predictions, found: Chain) -> Floats | None:  # noqa: ARG002 (for subclasses)
+        """Return log-probabilities of the calibration rows by fits that had not seen them, if there are any."""
+        return self.out_of_fold_
+
+    def conform(self, predictions: Predictions) -> Self:
+        """Return a copy whose prediction sets come from labelled rows that it was not fitted on.
+
+        For methods without out-of-fold predictions, after `adapt`, and where the exact guarantee matters.
+
+        Parameters
+        ----------
+        predictions : Predictions
+            Uncalibrated rows with labels.
+
+        Returns
+        -------
+        Self
+            A new row that is exchangeable with these has its label in `predict_set` with a probability of `level`.
+
+        Examples
+        --------
+        >>> from glayers import IsotonicCalibration
+        >>> from glayers.datasets import load_fashion_mnist
+        >>> calibration, test = load_fashion_mnist()
+        >>> fitted = IsotonicCalibration().fit_predictions(calibration.take(slice(2000)))
+        >>> sets = fitted.conform(calibration.take(slice(2000, 5000))).predict_set(test.logits)
+        >>> round(float(sets[np.arange(len(test)), test.labels].mean()), 2)
+        0.9
+        """
+        self._check_fitted()
+        calibrated = self.apply(predictions)
+        if isinstance(calibrated, Confidences):
+            raise GlayersError("a confidence has no classes for prediction sets: fit on logits or probabilities")
+        new = copy.copy(self)
+        new.set_thresholds_ = SetThresholds.of(calibrated)
+        return new
 
     def __getstate__(self) -> dict[str, Any]:
         """Count the calibration rows rather than keep them."""
         if "_rows_to_count" in vars(self):
             self.calibration_rows_  # noqa: B018 (makes the counts)
-        return dict(vars(self))
+            self.set_thresholds_  # noqa: B018
+        return {name: value for name, value in vars(self).items() if name != "_rows_to_count"}
 
     @property
     def _fitted_map(self) -> Chain:
@@ -372,9 +423,10 @@ class Calibrator(Estimator, Predictor, ABC):
         self.adaptation_: Any = None  # or a ClassShift
         self.out_of_fold_: Any = fitted.out_of_fold  # or None
         self.posterior_ = fitted.posterior
+        for name in ("calibration_rows_", "set_thresholds_"):
+            vars(self).pop(name, None)
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
-        vars(self).pop("calibration_rows_", None)
         self._rows_to_count = given, found
         facts = self._measured(fitted, found, given)
         few_rows = few_rows_note(given.weights)

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 
+from glayers.activations import with_reference_class
+from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.errors import BadFile
 from glayers.fitting.folds import design_effect, effective_rows, row_weights
 from glayers.fitting.posterior import Posterior
-from glayers.fitting.temperature import fit_with_prior, log_loss_at, row_slopes
+from glayers.fitting.temperature import fit_with_prior, held_out_factors, log_loss_at, row_slopes
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
@@ -61,6 +63,14 @@ class TemperatureScaling(Calibrator):
             losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
             posterior=posterior,
         )
+
+    def _held_out(self, given: Predictions, found: Chain) -> Floats | None:
+        units = np.arange(len(given))
+        if given.groups is not None:
+            _, units = np.unique(given.groups, return_inverse=True)
+        factor = float(found.steps[-1].parameters()["factor"])
+        factors = held_out_factors(given.logits, given.labels, given.weights, units % 5, factor)
+        return np.asarray(with_reference_class(given.logits.astype(np.float64)) * factors)
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

@@ -27,6 +27,7 @@ from glayers.report.words import plural
 
 _OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."
 _PRIOR = "An earlier calibrator for the same classes; may be repeated."
+_SETS = "Also write `set`: classes, joined by |, among which is the label in P of the rows, such as 90%."
 
 
 def fit(
@@ -110,6 +111,7 @@ def apply(
     model: arg.Model,
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
     output: Annotated[Path, arg.output_option("OUT", _OUT)],
+    sets: Annotated[str | None, typer.Option("--sets", metavar="P", help=_SETS)] = None,
     reading: Reading = arg.READING,
     force: arg.Force = False,
 ) -> None:
@@ -123,6 +125,7 @@ def apply(
     --------
     $ glayers apply model.safetensors test.npz -o calibrated.npz
     $ glayers apply model.safetensors new.csv -o calibrated.parquet
+    $ glayers apply model.safetensors new.csv -o sets.csv --sets 90%
     $ glayers apply model.safetensors logits/ -o calibrated
     """
     from glayers.calibrators import MultiLabelCalibrator, load
@@ -135,14 +138,17 @@ def apply(
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
     arg.check_output(output, force and source.is_small, model, *files, reading.labels)
     contents = source.contents
+    level = None if sets is None else arg.number_of(sets)
+    if level is not None and ending == ".npy":
+        raise typer.BadParameter("a .npy file has no place for sets; give OUT another ending")
     if contents is None:
-        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output)
+        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, level)
     else:
-        calibrator = load(model)
+        calibrator = load(model) if level is None else arg.calibrator_of_classes(model)
         if isinstance(calibrator, MultiLabelCalibrator):
             found = replace(calibrated_labels(calibrator, contents), logits=None)
         else:
-            found = calibrated(calibrator, contents, source.checked())
+            found = calibrated(calibrator, contents, source.checked(), level)
         n_rows = len(found)
         write_whole(output, to_bytes(found, ending), force=force)
     name = files[0].name if source.is_small else plural(len(source.files), "file")
@@ -164,9 +170,14 @@ def calibrated_labels(calibrator: Any, contents: Contents) -> Contents:
     return replace(contents, logits=logits, probabilities=probabilities, class_names=names)
 
 
-def calibrated(calibrator: Any, contents: Contents, rows: Rows) -> Contents:
-    """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
+def calibrated(calibrator: Any, contents: Contents, rows: Rows, level: float | None) -> Contents:
+    """Return calibrated rows, the predicted class and its confidence, sets, and whatever else the input has."""
     after = calibrator.apply(rows)
+    others = dict(contents.others)
+    if level is not None:
+        found = calibrator.predict_set(arg.inputs_of(calibrator, rows), level)
+        names = np.array(calibrator.class_names_ or calibrator.classes_.astype(str))
+        others["set"] = ["|".join(names[in_set]) for in_set in found]
     if isinstance(after, Confidences):
         return replace(contents, confidence=after.confidence, correct=after.correct if contents.labelled else None)
     # As precise as the input.
@@ -180,17 +191,18 @@ def calibrated(calibrator: Any, contents: Contents, rows: Rows) -> Contents:
         predicted=probabilities.argmax(axis=1),
         confidence=probabilities.max(axis=1),
         class_names=after.class_names or calibrator.class_names_,
+        others=others,
     )
 
 
-def _apply_to_files(calibrator: Any, source: Source, output: Path) -> int:
+def _apply_to_files(calibrator: Any, source: Source, output: Path, level: float | None) -> int:
     """Write one Parquet file for each file to a new directory, and return the number of rows."""
 
     def calibrated_chunks(file: int, chunks: Chunks) -> Iterator[Contents]:
         first_row = 0
         for contents, rows in chunks:
             with errors_as_bad_file(f"{source.files[file]}, counted from row {first_row:,}"):
-                yield calibrated(calibrator, contents, rows)
+                yield calibrated(calibrator, contents, rows, level)
             first_row += len(contents)
 
     def write_file(file: int, chunks: Chunks) -> int:

@@ -175,7 +175,7 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
     of_map = {name: array for name, array in arrays.items() if not name.startswith(POSTERIOR)}
     new.map_ = chain_of(facts["structure"], of_map, n_logits)
     new._set_posterior({name: array for name, array in arrays.items() if name not in of_map})
-    kept = {"adaptation_": None} | facts["kept"]  # only a calibrator that was adapted has one
+    kept = {"adaptation_": None, "set_thresholds_": None} | facts["kept"]  # which not every calibrator has
     for name in kind._kept:
         setattr(new, name, kept[name])
     for name, record in kind._records.items():

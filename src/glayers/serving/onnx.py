@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import onnx
@@ -24,29 +24,34 @@ from glayers.arrays import NUMPY, Array, to_numpy
 from glayers.errors import BadPredictions, GlayersError
 from glayers.files import file_path, write_whole
 from glayers.serving.predictor import Predictor, calibrated_logits
+from glayers.serving.sets import class_scores
 
 OPSET = 18  # onnxruntime 1.14 and newer
-LOGITS, PROBABILITIES = "logits", "probabilities"
+LOGITS, PROBABILITIES, SET = "logits", "probabilities", "set"
 # How far probabilities may differ from those of NumPy: outputs are float32. Logits may differ by 100 times that,
 # relative to the largest of the row: where one class is nearly certain, the logits of the others amplify rounding.
 TOLERANCE = 1e-5
+_Sets: TypeAlias = tuple[str, float] | None  # the kind of prediction sets, and their threshold
 _PREFIX = "calibration/"  # of all names, so that the graph can be joined with that of a network
 _NETWORK = "network/"  # put before the names of the network's nodes, so that they differ from ours
 
 
-def export(calibrator: Predictor, path: str | os.PathLike[str]) -> None:
+def export(calibrator: Predictor, path: str | os.PathLike[str], sets: _Sets = None) -> None:
     """Write a calibrator to an ONNX file; `Calibrator.to_onnx` describes it."""
     graph = Graph()
     name = f"uncalibrated_{calibrator.inputs}"
     given = graph.input(name, ("rows", calibrator.n_features_in_), np.float32)
-    recorded = graph.finish([given], _outputs(calibrator, given))
+    outputs = _outputs(calibrator, given, sets)
+    recorded = graph.finish([given], outputs)
     opsets = [helper.make_opsetid("", OPSET)]
     data = _with_facts(helper.make_model(recorded, opset_imports=opsets, ir_version=8), calibrator)
     session = _session(data)
     rows = _sampled_rows(calibrator).astype(np.float32)
     for block in (rows, rows[:1], rows[:0]):
-        logits, p = session.run([LOGITS, PROBABILITIES], {name: block})
+        logits, p, *in_sets = session.run(list(outputs), {name: block})
         _compare(calibrator, block, logits, p)
+        if sets is not None:
+            _compare_sets(calibrator.transform(block.astype(np.float64)), in_sets[0], *sets)
     write_whole(file_path(path), data)
 
 
@@ -129,15 +134,19 @@ def _joined(network: ModelProto, calibration: GraphProto) -> ModelProto:
     return joined
 
 
-def _outputs(calibrator: Predictor, given: "Recorded") -> "dict[str, Recorded]":
-    """Record the calibration of rows (n, m): float64 in between, float32 at the end."""
+def _outputs(calibrator: Predictor, given: "Recorded", sets: _Sets = None) -> dict[str, Any]:
+    """Record the calibration of rows (n, m), and sets if asked for: float64 in between, float32 at the end."""
     wide = NAMESPACE.astype(given, np.float64)
     logits = calibrated_logits(calibrator.map_, wide, calibrator.link)
     probabilities = LINKS[calibrator.link](logits)
-    return {
+    outputs = {
         LOGITS: NAMESPACE.astype(logits, np.float32),
         PROBABILITIES: NAMESPACE.astype(probabilities, np.float32),
     }
+    if sets is not None:
+        kind, threshold = sets
+        outputs[SET] = class_scores(logits, kind) >= threshold
+    return outputs
 
 
 def _with_facts(model: ModelProto, calibrator: Predictor) -> bytes:
@@ -174,6 +183,14 @@ def _compare(calibrator: Predictor, rows: Array, logits: Array, probabilities: A
             f"not written: onnxruntime differs from NumPy by {worst:.2g} in probability; allowed are {TOLERANCE:g}, "
             f"and {100 * TOLERANCE:g} in logits, relative to the largest of the row"
         )
+
+
+def _compare_sets(logits: Array, found: Array, kind: str, threshold: float) -> None:
+    """Raise an error unless the sets of onnxruntime are those of NumPy, except at the very threshold."""
+    scores = class_scores(logits, kind)
+    differ = found != (scores >= threshold)
+    if not (np.abs(np.exp(scores[differ]) - np.exp(threshold)) <= TOLERANCE).all():
+        raise GlayersError("not written: the prediction sets of onnxruntime differ from those of NumPy")
 
 
 def _sampled_rows(calibrator: Predictor) -> Array:

@@ -15,7 +15,7 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from glayers.activations import LINKS, with_reference_class
 from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of
 from glayers.checks import check_confidence, check_probabilities, possible_logits
-from glayers.errors import BadPredictions, listed, needs_extra
+from glayers.errors import BadPredictions, GlayersError, listed, needs_extra
 from glayers.maps import Chain
 from glayers.serving.fast import Fast, applied
 
@@ -69,6 +69,7 @@ class Predictor:
     classes_: Ints
     class_names_: tuple[str, ...] | None
     versions_: dict[str, str]
+    set_thresholds_: Any = None  # or SetThresholds
 
     def predict_proba(self, logits: Any) -> Any:
         """Return calibrated probabilities (n_rows, n_classes), each row summing to 1.
@@ -166,7 +167,70 @@ class Predictor:
         places = array_namespace(calibrated).argmax(calibrated, axis=1)
         return self.classes_[places] if isinstance(places, np.ndarray) else places
 
-    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+    def predict_set(self, logits: Any, level: float = 0.9, kind: str = "least ambiguous") -> Any:
+        """Return sets of classes that hold the label of a new row with a probability of about `level`.
+
+        No second set of labelled rows is needed: thresholds come from the scores of the calibration rows, each by a fit
+        that had not seen it. In theory, such cross-conformal sets may cover less than `level`; measured, they
+        cover `level` within sampling error. Thresholds from `conform` cover at least `level`, whatever the map.
+
+        Parameters
+        ----------
+        logits : array of shape (n_rows, n_logits)
+            As for `predict_proba`.
+        level : float, default 0.9
+            The share of rows whose set holds the label, from 0.5 to 0.999; rounded up to half a percent, from 0.995 on
+            to 0.999. With too few calibration rows for a level, every possible class is in the set.
+        kind : {"least ambiguous", "adaptive"}, default "least ambiguous"
+            "least ambiguous" sets hold the classes above one probability. They are smallest on average, and may be
+            empty. "adaptive" sets hold the most probable classes up to one sum of probabilities, at least one: hard
+            rows get more classes. Their coverage is no lower than the accuracy.
+
+        Returns
+        -------
+        array of bool, of shape (n_rows, n_classes)
+            Whether each class is in the set of the row.
+
+        Raises
+        ------
+        GlayersError
+            If there are no held-out scores: see `conform`. For several labels, groups and confidences.
+
+        Examples
+        --------
+        >>> from glayers import VectorScaling
+        >>> from glayers.datasets import load_fashion_mnist
+        >>> calibration, test = load_fashion_mnist()
+        >>> sets = VectorScaling().fit_predictions(calibration).predict_set(test.logits, level=0.95)
+        >>> round(float(sets[np.arange(len(test)), test.labels].mean()), 2), round(float(sets.sum(axis=1).mean()), 1)
+        (0.95, 1.1)
+        """
+        from glayers.serving import sets  # on first use: the artifact, which it needs, imports this module
+
+        threshold = self._set_threshold(level, kind)
+        calibrated = self.transform(logits)
+        if _is_foreign(calibrated):
+            return sets.class_scores(calibrated, kind) >= threshold
+        return sets.classes_in_sets(calibrated, kind, threshold)
+
+    def _set_threshold(self, level: float, kind: str) -> float:
+        """Return the least score of classes in a set, or say why there is none."""
+        self._check_fitted()
+        if self.set_thresholds_ is None or self.inputs == "confidence":
+            raise GlayersError(
+                f"{type(self).__name__} of {self.inputs} has no held-out scores for prediction sets. Auto, "
+                f"temperature, vector, matrix, Dirichlet and g-layers have them, of classes that exclude each other. "
+                f"Others, and adapted ones, need labelled rows that they were not fitted on: conform(predictions)"
+            )
+        found: float = self.set_thresholds_.at(level, kind)
+        return found
+
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str],
+        set_level: float | None = None,
+        set_kind: str = "least ambiguous",
+    ) -> None:
         """Write the fitted calibrator to an ONNX file, after comparing its results with those of NumPy.
 
         The input `uncalibrated_logits` has shape (rows, n_logits), and the outputs `logits` and `probabilities` have
@@ -178,6 +242,10 @@ class Predictor:
         ----------
         path : str or path-like
             Where to write. The file appears complete or not at all.
+        set_level : float, optional
+            Adds an output `set` of bool (rows, n_classes): `predict_set` at this level.
+        set_kind : {"least ambiguous", "adaptive"}, default "least ambiguous"
+            The kind of these sets.
 
         Raises
         ------
@@ -187,7 +255,10 @@ class Predictor:
         self._check_fitted()
         with needs_extra("onnx"):
             from glayers.serving import onnx
-        onnx.export(self, path)
+        sets = None
+        if set_level is not None:
+            sets = set_kind, self._set_threshold(set_level, set_kind)
+        onnx.export(self, path, sets)
 
     @property
     def n_parameters_(self) -> int:
