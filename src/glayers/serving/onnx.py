@@ -388,6 +388,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "astype": _astype,
     "clip": _clip,
     "concat": lambda arrays, axis: arrays[0].graph.add("Concat", *arrays, axis=axis),
+    "cumulative_sum": lambda x, axis: x.graph.add("CumSum", x, axis),
     "exp": _elementwise("Exp"),
     "expm1": lambda x: NAMESPACE.exp(x) - 1.0,  # the lost digits are too small to matter in a log-probability
     "log": _elementwise("Log"),

@@ -83,7 +83,7 @@ def _thresholds(ascending: Floats, before: Floats, n_rows: float) -> tuple[float
     """Return the highest score below which so few rows lie that a new row joins them with probability 1 - level."""
     share = 1 - np.array(LEVELS) * (n_rows + 1) / n_rows
     places = np.searchsorted(before, share + 1e-12, side="right") - 1
-    found = np.where(places < 0, _EVERY_CLASS, ascending[places] - _ROUNDING)
+    found = np.where(places < 0, _EVERY_CLASS, ascending[places].astype(np.float64) - _ROUNDING)
     return tuple(found.round(9).tolist())
 
 
