@@ -7,7 +7,9 @@ frequencies (Dirichlet, 2 per class); "another network" takes new rows whose log
 temperature. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
 
 CBPE of nannyml (one isotonic regression per class) has pins of its own, so that it runs in another environment, before
-this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to FILE.
+this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to FILE,
+which `--with-cbpe FILE` adds to the table. nannyml 0.13.1 also needs statsmodels, which it does not name, and sends usage
+data unless NML_DISABLE_USAGE_LOGGING is set.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import numpy as np
 RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
 KINDS = ("the same kind", "resampled classes", "another network")
 SPLITS, NEW_ROWS, MOST, LEVEL = 35, 1_000, 5_000, 0.9
+CBPE_SPLITS = 10  # the first; it takes 12 s for one split of 100 classes
 ERRORS = ["error", "error_temperature", "error_uncalibrated", "error_cbpe"]
 COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", *ERRORS]
 
@@ -60,29 +63,28 @@ def main() -> None:
     if given.cbpe is not None:
         write_cbpe(given.logits, given.cbpe)
         return
-    of_cbpe = {}
-    if given.with_cbpe is not None:
-        with given.with_cbpe.open(encoding="utf-8") as table:
-            of_cbpe = {(name, kind, int(seed)): float(error) for name, kind, seed, error in csv.reader(table)}
-    lines: list[list[str]] = []
-    of_all: dict[str, list[list[float] | None]] = {kind: [] for kind in KINDS}
+    found: dict[tuple[str, str], list[list[float] | None]] = {}
     for file in files_of(given.logits):
-        found: dict[str, list[list[float] | None]] = {kind: [] for kind in KINDS}
         for seed in range(SPLITS):
             for kind, numbers in one(Split(file, seed), seed).items():
-                if numbers is not None:
-                    numbers.append(of_cbpe.get((file.stem, kind, seed), np.nan))
-                found[kind].append(numbers)
+                found.setdefault((file.stem, kind), []).append(numbers)
         for kind in KINDS:
-            of_all[kind] += found[kind]
-            lines.append([file.stem, kind, *summary(found[kind])])
-            print(*lines[-1], flush=True)
-    lines += [["all", kind, *summary(each)] for kind, each in of_all.items()]
+            print(file.stem, kind, *summary(found[file.stem, kind]), flush=True)
+    if given.with_cbpe is not None:
+        with given.with_cbpe.open(encoding="utf-8") as table:
+            for name, kind, seed, error in csv.reader(table):
+                numbers = found[name, kind][int(seed)]
+                if numbers is not None:
+                    numbers[-1] = float(error)
+    lines = [[*names, *summary(each)] for names, each in found.items()]
+    for kind in KINDS:
+        of_all = [numbers for (_, other), each in found.items() if other == kind for numbers in each]
+        lines.append(["all", kind, *summary(of_all)])
     write(lines)
 
 
 def one(split: Split, seed: int) -> dict[str, list[float] | None]:
-    """Return adapted, covered, and the errors of three estimates by kind; None if the rows are refused."""
+    """Return adapted, covered, and four errors by kind, that of CBPE unknown; None if the rows are refused."""
     from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate
 
     found: dict[str, list[float] | None] = {}
@@ -103,7 +105,7 @@ def one(split: Split, seed: int) -> dict[str, list[float] | None]:
             error = abs(estimated.accuracy.value - right)
             of_temperature = abs(temperature.predict_proba(logits).max(axis=1).mean() - own)
             plain = abs(Predictions(logits, labels).probabilities().max(axis=1).mean() - own)
-            found[kind] = [estimated.adapted, covered, error, of_temperature, plain]
+            found[kind] = [estimated.adapted, covered, error, of_temperature, plain, np.nan]
     return found
 
 
@@ -121,7 +123,7 @@ def write_cbpe(folder: Path, output: Path) -> None:
     with output.open("w", newline="", encoding="utf-8") as table:
         writer = csv.writer(table, lineterminator="\n")
         for file in files_of(folder):
-            for seed in range(SPLITS):
+            for seed in range(CBPE_SPLITS):
                 split = Split(file, seed)
                 reference = frame(split.logits, split.labels)
                 seen = sorted(set(reference["label"]) | set(reference["said"]))
@@ -148,9 +150,12 @@ def summary(found: list[list[float] | None]) -> list[str]:
     counts = [str(len(found)), f"{1 - len(kept) / len(found):.2f}"]
     if not kept:
         return [*counts, *[""] * (len(COLUMNS) - 4)]
-    adapted, covered, *errors = np.mean(np.array(kept, dtype=float), axis=0)
-    said = ["" if np.isnan(error) else f"{100 * error:.2f}" for error in errors]
-    return [*counts, f"{adapted:.2f}", f"{covered:.2f}", *said]
+    adapted, covered, *errors = np.array(kept, dtype=float).T
+    said = []
+    for each in errors:
+        known = each[~np.isnan(each)]
+        said.append(f"{100 * known.mean():.2f}" if known.size else "")
+    return [*counts, f"{adapted.mean():.2f}", f"{covered.mean():.2f}", *said]
 
 
 def write(lines: list[list[str]]) -> None:
@@ -166,7 +171,7 @@ def write(lines: list[list[str]]) -> None:
         f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
         f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points, over splits that "
         "`estimate` did not refuse. `estimate` and its truth are about the predictions of `auto`, the other columns "
-        "about those of the network. CBPE is that of nannyml, in an environment of its own; it refuses nothing.\n\n"
+        f"about those of the network. CBPE is that of nannyml, in an environment of its own, on the first {CBPE_SPLITS} splits.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), head + markdown_table([heads, *lines]) + "\n")
 
