@@ -14,7 +14,7 @@ from glayers.arrays import Array
 from glayers.cli.runtime import flag, show_note
 from glayers.errors import BadFile, listed
 from glayers.files import EXISTS
-from glayers.metrics import Event, StreamingScorecard, label, one_of, rank, top, within_top
+from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
@@ -48,7 +48,7 @@ def probability(text: str) -> Any:
 PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl."
 MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
-_EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
+_EVENTS = "top, rank:2, within-top:5, label:cat, one-of:cat,dog, positive or positive:ill"
 _PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 _FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'
@@ -115,12 +115,14 @@ def event_of(text: str) -> Event:
     """
     kind, _, detail = text.partition(":")
     classes = [int(word) if word.isdigit() else word for word in detail.split(",") if word]
-    makers: dict[str, Callable[[Any], Event]] = {"rank": rank, "within-top": within_top, "label": label}
-    if text == "top":
-        return top
+    makers: dict[str, Callable[[Any], Event]] = {"rank": rank, "within-top": within_top}
+    makers |= {"label": label, "positive": positive}
+    named = {"top": top, "positive": positive()}
+    if text in named:
+        return named[text]
     if kind == "one-of" and classes:
         return one_of(classes)
-    if kind in makers and len(classes) == 1 and (kind == "label" or isinstance(classes[0], int)):
+    if kind in makers and len(classes) == 1 and (kind in ("label", "positive") or isinstance(classes[0], int)):
         return makers[kind](classes[0])
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 

@@ -2,8 +2,8 @@
 
 Where costs are not known, `net_benefit` shows for every ratio of costs whether acting on the model pays.
 
-costs[c, a] is the cost of action a where the label is c. To abstain, such as to ask a colleague, is one more action that
-costs the same for every label. The expected cost of an action is linear in the probabilities, so probabilities that are
+costs[c, a] is the cost of action a where the label is c. To abstain, such as to ask a colleague, is one more action with
+the same cost for every label. The expected cost of an action is linear in the probabilities, so probabilities that are
 off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of Cost-Sensitive Learning", IJCAI
 2001.
 """
@@ -18,14 +18,13 @@ from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, to_float, two_dimensional
 from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
-from glayers.metrics.events import ROUNDING, Event, Rows, Scored, check_event, check_rows, label
+from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows
 from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
-_CLASS_1 = label(1)
 _CONSTANT = "best constant action"
 
 
@@ -200,7 +199,7 @@ def net_benefit(
     predictions: object,
     thresholds: object = None,
     *,
-    event: Event = _CLASS_1,
+    event: Event | str = "positive",
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
@@ -217,7 +216,7 @@ def net_benefit(
     thresholds
         Probabilities above 0 and below 1; 5 %, 10 %, ..., 95 % by default.
     event
-        What is treated: by default class 1, of two classes. Another class is `label("flu")`.
+        What is treated: by default class 1 of two. `positive("ill")` or `label("flu")` is another class.
     level, n_resamples, random_state
         As in `metrics.intervals`.
 
@@ -251,7 +250,7 @@ def net_benefit(
     treat_all = [found[f"all at {cut}"] for cut in cuts]
     gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
     curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
-    return DecisionCurve(cuts, curves[0], curves[1], curves[2], event.name, level)
+    return DecisionCurve(cuts, curves[0], curves[1], curves[2], as_event(event).name, level)
 
 
 def cost_matrix(costs: object, n_classes: int, abstain: float | None = None) -> Floats:

@@ -133,8 +133,9 @@ def estimate(
     logits
         Logits (n, m) of the new rows, or what the calibrator's `inputs` name.
     groups
-        Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate. More
-        groups are units, such as patients, whose rows depend on each other: the test of shift uses one row of each.
+        Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
+        More groups are units, such as patients, whose rows depend on each other: the test of shift uses one row of
+        each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -180,9 +181,10 @@ def estimate(
     p = suited.predict_proba(logits)
     matrix = np.zeros((p.shape[1], 1)) if costs is None else cost_matrix(costs, p.shape[1], abstain)
     answers = [_Answers.of(own[part], calibrator.inputs, matrix) for part in parts]
-    draws = []
-    for labels in _drawn_labels(suited, logits, p, n_draws, np.random.default_rng(random_state)):
-        draws.append([answer.observed(labels[part]) for answer, part in zip(answers, parts, strict=True)])
+    draws = [
+        [answer.observed(labels[part]) for answer, part in zip(answers, parts, strict=True)]
+        for labels in _drawn_labels(suited, logits, p, n_draws, np.random.default_rng(random_state))
+    ]
     found = []
     for answer, part, drawn in zip(answers, parts, np.moveaxis(draws, 1, 0), strict=True):
         value, confusion = answer.expected(p[part])
@@ -265,9 +267,7 @@ def _ranges(value: Floats, draws: Floats, level: float) -> list[Range]:
     return [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
 
 
-def _drawn_labels(
-    suited: Calibrator, logits: Any, p: Floats, n_draws: int, rng: np.random.Generator
-) -> Iterator[Ints]:
+def _drawn_labels(suited: Calibrator, logits: Any, p: Floats, n_draws: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Yield labels (n,) that may be true, each time of another calibrator and other class frequencies."""
     if suited.posterior_ is None:
         possible = _moved(p, suited.calibration_rows_.rows, n_draws, rng)
@@ -311,8 +311,8 @@ def _moved(p: Floats, n_calibration: float, n_draws: int, rng: np.random.Generat
 def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:
     """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies.
 
-    A change of frequencies counts at the usual 95 %: adapting for nothing costs less than to overlook a change. Rows are
-    refused only for strong reasons.
+    A change of frequencies counts at the usual 95 %: adapting for nothing costs less than overlooking a change. Rows
+    are refused only for strong reasons.
     """
     shift = shift_test(calibrator, logits, groups=groups, level=_REFUSAL_LEVEL)
     if calibrator.inputs != "confidence":

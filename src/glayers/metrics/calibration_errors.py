@@ -65,7 +65,9 @@ Binning: TypeAlias = Literal["equal_width", "equal_mass"]
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
 
 
-def ks(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def ks(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """KS calibration error of an event: the largest gap between cumulative score and cumulative outcome.
 
     Parameters
@@ -97,7 +99,9 @@ def ks(probabilities: object, labels: object = None, *, sample_weight: object = 
     return score(_ks, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def kuiper(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def kuiper(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """Kuiper calibration error of an event: the largest gap between score and outcome over any interval of scores.
 
     Parameters
@@ -304,7 +308,7 @@ def ece(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_bins: int = N_BINS,
     binning: Binning = "equal_width",
 ) -> float:
@@ -343,7 +347,7 @@ def mce(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_bins: int = N_BINS,
     binning: Binning = "equal_width",
 ) -> float:
@@ -372,7 +376,7 @@ def rms_calibration_error(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_bins: int = N_BINS,
     binning: Binning = "equal_width",
 ) -> float:
@@ -444,7 +448,7 @@ def ece_per_class(
 
 
 def smooth_ece(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Smooth calibration error of an event.
 

@@ -31,6 +31,7 @@ from glayers.metrics.events import (
     Event,
     Rows,
     Scored,
+    as_event,
     check_any,
     check_event,
     check_rows,
@@ -270,7 +271,7 @@ def calibration_test(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event | None = None,
+    event: Event | str | None = None,
     calibrator: Any = None,
     before: Any = None,
     n_resamples: int | None = None,
@@ -321,7 +322,8 @@ def calibration_test(
     (True, ('rank_2_ks', 'classwise_ks'))
     """
     given = check_any(probabilities, labels, sample_weight, groups, strict=True)
-    scored = check_event(given, event=top if event is None else event)
+    asked = top if event is None else as_event(event)
+    scored = check_event(given, event=asked)
     if event is not None:
         given = scored
     if n_resamples is None:
@@ -353,7 +355,7 @@ def calibration_test(
     n_groups = None
     if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
-    about = "confidence" if event is None or event == top else event.name
+    about = "confidence" if asked == top else asked.name
     detectable = detectable_error(scored, tests["ks"], len(tests), weighted)
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable, allowed, needed)
 
@@ -408,7 +410,7 @@ def ks_test(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -462,7 +464,7 @@ def ece_test(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_bins: int = N_BINS,
     binning: Binning = "equal_width",
     n_resamples: int = 1000,
@@ -594,7 +596,7 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     return adjusted
 
 
-def _tested(given: Rows | Scored, event: Event = top) -> tuple[Rows, Scored, Ints]:
+def _tested(given: Rows | Scored, event: Event | str = top) -> tuple[Rows, Scored, Ints]:
     """Return rows whose labels to draw, the event, and the classes (n, r) that make it happen.
 
     Given the scores of an event its outcomes are coin flips, so two classes suffice; but weights that are a function of
@@ -602,7 +604,7 @@ def _tested(given: Rows | Scored, event: Event = top) -> tuple[Rows, Scored, Int
     """
     scored = check_event(given, event=event)
     if isinstance(given, Rows) and given.cached(label_law) is not None:
-        return given, scored, event.classes_of(given)
+        return given, scored, as_event(event).classes_of(given)
     p = np.column_stack([1 - scored.scores, scored.scores])
     rows = Rows(p, scored.hits.astype(np.int64), given_weights=scored.given_weights, groups=scored.groups)
     return rows, scored, np.ones((len(rows), 1), dtype=np.int64)

@@ -37,7 +37,9 @@ _ACCURACY = 0.95
 _RIDGE = 1e-8  # keeps coefficients finite where scores separate the outcomes; changes others by less than 1e-6
 
 
-def aurc(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def aurc(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """Area under the risk-coverage curve: the mean error rate over all coverages.
 
     Parameters
@@ -67,7 +69,7 @@ def aurc(probabilities: object, labels: object = None, *, sample_weight: object 
 
 
 def excess_aurc(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """AURC minus that of a perfect confidence on infinitely many rows, which puts every right answer first.
 
@@ -89,7 +91,9 @@ def excess_aurc(
     return score(_excess_aurc, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def auroc(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def auroc(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """Probability that a right answer has a higher confidence than a wrong one; ties count half.
 
     Parameters
@@ -116,7 +120,7 @@ def accuracy_at_coverage(
     *,
     coverage: float = _COVERAGE,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
 ) -> float:
     """Accuracy of the surest rows.
 
@@ -147,7 +151,7 @@ def coverage_at_accuracy(
     *,
     accuracy: float = _ACCURACY,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
 ) -> float:
     """Largest share of the surest rows whose accuracy is at least `accuracy`.
 
@@ -233,7 +237,7 @@ def _coverage_at_accuracy(event: Scored, block: Block, accuracy: float = _ACCURA
 
 
 def calibration_slope(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Slope of the logistic regression of the outcome on the log-odds of the score.
 
@@ -261,7 +265,7 @@ def calibration_slope(
 
 
 def calibration_intercept(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Calibration in the large: what to add to the log-odds of all scores so that they are right on average.
 
@@ -286,7 +290,7 @@ def calibration_intercept(
 
 
 def observed_over_expected(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Number of events that happened over the sum of their scores.
 
@@ -310,7 +314,7 @@ def observed_over_expected(
 
 
 def integrated_calibration_index(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Mean distance between the scores and what an isotonic regression makes of them.
 

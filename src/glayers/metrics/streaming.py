@@ -29,10 +29,10 @@ from glayers.metrics.events import (
     Event,
     Rows,
     Scored,
+    as_event,
     bin_of,
     check_any,
     rank_events,
-    refuse_no_event,
     top,
 )
 from glayers.metrics.metric import Block, Metric, column_sums, evaluate_once
@@ -70,13 +70,12 @@ class StreamingScorecard:
         self,
         inputs: Literal["probabilities", "logits"] = "probabilities",
         *,
-        event: Event = top,
+        event: Event | str = top,
         exact_entries: int = _EXACT_ENTRIES,
     ) -> None:
         check_choice(inputs, ("probabilities", "logits"), "inputs")
-        refuse_no_event(event)
         self.inputs = inputs
-        self.event = event
+        self.event = as_event(event)
         self.exact_entries = whole_number(exact_entries, "exact_entries", least=0)
         self.n_rows = 0
         self.n_classes: int | None = None  # not known yet; 0 for one event per row

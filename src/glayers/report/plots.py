@@ -31,7 +31,7 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, number_between
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
-from glayers.metrics.events import Rows, Scored, check_any, check_event
+from glayers.metrics.events import Rows, Scored, as_event, check_any, check_event
 from glayers.report.curves import ks_curves, reliability
 from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, bins_spec, gap_spec
 from glayers.report.words import Unit, shortened
@@ -75,7 +75,7 @@ def figure(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
     random_state: int = 0,
     width: float | None = None,
 ) -> Figure:
@@ -119,7 +119,7 @@ def figure(
             f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
         )
     checked = {name: check_any(given, labels, sample_weight, strict=True) for name, given in methods.items()}
-    settings: dict[str, Any] = {"event": event, "random_state": random_state}
+    settings: dict[str, Any] = {"event": as_event(event), "random_state": random_state}
     if described.compares:
         loss = "nll" if isinstance(next(iter(checked.values())), Rows) else "confidence_nll"
         draws: dict[str, Any] = {"random_state": random_state, "progress": False}
@@ -270,7 +270,7 @@ class _Display(ABC):
         labels: object = None,
         *,
         sample_weight: object = None,
-        event: Event = top,
+        event: Event | str = top,
         name: str = "",
         ax: Axes | None = None,
     ) -> Self:
