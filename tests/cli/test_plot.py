@@ -23,7 +23,7 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         figures.append(figure)
         return STARTS[ending]
 
-    monkeypatch.setattr("glayers.cli.comparing._image", image)
+    monkeypatch.setattr("glayers.cli.comparing.image", image)
     return figures
 
 

@@ -13,7 +13,7 @@ import typer
 from glayers.arrays import Array
 from glayers.cli.runtime import flag, show_note
 from glayers.errors import BadFile, listed
-from glayers.files import EXISTS
+from glayers.files import EXISTS, write_whole
 from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
@@ -52,6 +52,7 @@ _EVENTS = "top, rank:2, within-top:5, label:cat, one-of:cat,dog, positive or pos
 _PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 _FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'
+_PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
 Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
 Test = Annotated[Path, file_argument("TEST", "Rows to score, which were not fitted on.")]
@@ -62,6 +63,7 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
+Prometheus = Annotated[Path | None, typer.Option(metavar="FILE", help=_PROMETHEUS)]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
@@ -272,6 +274,31 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
     else:
         return
     raise BadFile(f"{path}: {problem}")
+
+
+def write_prometheus(path: Path | None, numbers: Mapping[str, Any], what: str) -> None:
+    """Write the numbers of a result for Prometheus, if a file is named."""
+    if path is not None:
+        check_output(path, force=True)
+        write_whole(path, prometheus_text(numbers, what).encode())
+
+
+def prometheus_text(numbers: Mapping[str, Any], what: str) -> str:
+    r"""Return the numbers of a result in the text format of Prometheus; names of nested results become labels.
+
+    >>> print(prometheus_text({"alarm": False, "log_wealth": {"class 1": 0.5}}, "watch"), end="")
+    glayers_watch_alarm 0.0
+    glayers_watch_log_wealth{name="class 1"} 0.5
+    """
+    lines = []
+    for key, value in numbers.items():
+        nested = value if isinstance(value, dict) else {"": value}
+        for name, number in nested.items():
+            if isinstance(number, bool | int | float):
+                escaped = str(name).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+                label = f'{{name="{escaped}"}}' if isinstance(value, dict) else ""
+                lines.append(f"glayers_{what}_{key}{label} {float(number)!r}")
+    return "\n".join(lines) + "\n"
 
 
 def end_with(failures: Iterable[str]) -> None:

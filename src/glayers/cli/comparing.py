@@ -188,9 +188,7 @@ def plot(
     figure_kind = FIGURES[arg.known_name(kind, FIGURES, "figure")]
     if event and not figure_kind.by_event:
         raise typer.BadParameter(f"--event is not for {kind}; leave it out")
-    ending = output.suffix.lower()
-    if ending not in _DATED:
-        raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
+    ending = image_ending(output)
     models = model or []
     arg.check_output(output, force, *files, *models, reading.labels)
     methods = dict(zip(_names(files, models), _rows(files, models, reading), strict=True))
@@ -198,8 +196,8 @@ def plot(
         from glayers.report import plots  # slow to import
 
         figure = plots.figure(kind, methods, event=arg.event_of(event or "top"), width=width, random_state=seed)
-        image = _image(figure, ending)
-    write_whole(output, image, force=force)
+        drawn = image(figure, ending)
+    write_whole(output, drawn, force=force)
     if not quiet:
         show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {figure_kind.title}. {figure_kind.caption}")
 
@@ -229,7 +227,16 @@ def _rows(files: list[Path], models: list[Path], reading: Reading) -> list[Rows]
     return rows + [load(model).apply(first) for model in models]
 
 
-def _image(figure: Any, ending: str) -> bytes:
+def image_ending(output: Path) -> str:
+    """Return the ending of the name of a figure, which says how to draw it."""
+    ending = output.suffix.lower()
+    if ending not in _DATED:
+        raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
+    return ending
+
+
+def image(figure: Any, ending: str) -> bytes:
+    """Return the bytes of a figure."""
     stream = io.BytesIO()
     figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
     return stream.getvalue()

@@ -2,10 +2,10 @@
 
 Where costs are not known, `net_benefit` shows for every ratio of costs whether acting on the model pays.
 
-costs[c, a] is the cost of action a where the label is c. To abstain, such as asking a colleague, is one more action with
-the same cost for every label. The expected cost of an action is linear in the probabilities, so probabilities that are
-off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of Cost-Sensitive Learning", IJCAI
-2001.
+costs[c, a] is the cost of action a where the label is c. To abstain, such as asking a colleague, is one more action
+with the same cost for every label. The expected cost of an action is linear in the probabilities, so probabilities that
+are off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of Cost-Sensitive Learning",
+IJCAI 2001.
 """
 
 import math

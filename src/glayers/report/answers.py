@@ -77,7 +77,7 @@ class Measurements:
         panels = {}
         for name, figure in FIGURES.items():
             shown = list(self.methods.values()) if figure.compares else self.both
-            drawable = len(shown) > 1 or not figure.compares
+            drawable = figure.on_page and (len(shown) > 1 or not figure.compares)
             if drawable and (self.n_classes or not figure.needs_classes):
                 panels[name] = figure.specs(shown)
         return panels
