@@ -2,9 +2,9 @@
 
 Writes experiments/results/estimates.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
 logits_test, y_test. The rows of a set are shuffled; half of them, at most 5,000, are calibration rows, and 1,000
-others, at most half of those left, are new rows. "Resampled classes" draws the new rows without replacement with other class
-frequencies (Dirichlet, 2 per class); "another network" takes new rows whose logits are those of a network with another
-temperature. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
+others, at most half of those left, are new rows. "Resampled classes" draws the new rows without replacement with other
+class frequencies (Dirichlet, 2 per class); "another network" takes new rows whose logits are those of a network with
+another temperature. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
 
 CBPE of nannyml (one isotonic regression per class) has pins of its own, so that it runs in another environment, before
 this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to
