@@ -30,7 +30,7 @@ from glayers.metrics.events import Rows, Scored, check_any, class_events
 
 __all__ = ["Watch", "watch"]
 
-_FORMAT = 2
+_FORMAT = 3
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
 _PRIOR_PRECISION = 10.0  # of a and b: a change of the log-odds by 0.3 is usual for a model that drifts
 _LARGEST_STEP = 2.0  # of a and b, where one Newton step overshoots

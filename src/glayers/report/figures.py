@@ -417,8 +417,8 @@ def wealth_spec(watched: Watch) -> Spec:
     """Describe the evidence against a model after each batch, and the line at which it is an alarm."""
     nats = math.log(10)
     histories = {"evidence": [batch["log_evidence"] for batch in watched.batches]}
-    for question in watched.batches[-1].get("log_wealths", ()):  # older states lack it
-        histories[question] = [batch.get("log_wealths", {}).get(question, math.nan) for batch in watched.batches]
+    for question in watched.batches[-1]["log_wealths"]:
+        histories[question] = [batch["log_wealths"][question] for batch in watched.batches]
     looks = dict(zip(histories, ("observed", "after", "after promised", "before promised"), strict=False))
     numbers = np.arange(1, len(watched.batches) + 1)
     columns = {
