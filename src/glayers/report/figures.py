@@ -409,7 +409,7 @@ def _decision_curve(found: DecisionCurve, y: Axis, title: str) -> Spec:
     )
     pays = (columns["benefit_low"] > 0) & (np.array([gain.low for gain in found.gain]) > 0)
     summary = f"The model is worth using at {pays.sum()} of {len(pays)} thresholds."
-    x = Axis("treat from this probability on", 0.0, 1.0)
+    x = Axis("treatment threshold", 0.0, 1.0)
     return Spec(x, y, marks, columns, tuple(columns), title, summary=summary, height=0.8)
 
 

@@ -145,6 +145,15 @@ def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
     -------
     Figure
         The evidence is the mean of the other lines. It is an alarm from the dashed line on.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> seen = Watch()
+    >>> seen.update(Confidences([0.9, 0.6, 0.8], [True, False, True]))
+    True
+    >>> watch_figure(seen).axes[0].get_xlabel()
+    'batch'
     """
     if not watched.batches:
         raise BadPredictions("this watch has seen no batch yet, so there is nothing to draw")
