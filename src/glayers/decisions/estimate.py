@@ -35,6 +35,7 @@ __all__ = ["Estimate", "Range", "estimate"]
 _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _PRIOR_PRECISION = 1.0  # of scale and shifts: a class without calibration rows has odds within a factor of e
+_COST = 2  # the place of the cost among the statistics, which are shares otherwise
 _BY_CLASS = ("precision", "recall", "f1")
 _AUROC = METRICS["auroc"].evaluate
 
@@ -257,11 +258,13 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 def _ranges(value: Floats, draws: Floats, level: float) -> list[Range]:
     """Return each statistic with its interval.
 
-    Probabilities that vary are less extreme on average. So the mean of the draws is moved to what the probabilities of
-    the calibrator expect, but no end beyond all draws.
+    Probabilities that vary are less extreme on average, with many classes by several points. So the mean of the draws
+    is moved to what the probabilities of the calibrator expect.
     """
     ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    ends = np.clip(ends + value - draws.mean(axis=0), draws.min(axis=0), draws.max(axis=0))
+    ends += value - draws.mean(axis=0)
+    is_share = np.arange(len(value)) != _COST
+    ends[:, is_share] = ends[:, is_share].clip(0.0, 1.0)
     low = np.minimum(ends[0], value)  # with few rows, draws may miss what the probabilities expect
     high = np.maximum(ends[1], value)
     return [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
