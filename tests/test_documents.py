@@ -204,6 +204,7 @@ PLAIN = {
     "within_top",
     "label",
     "one_of",
+    "positive",
 }  # nobody's invention
 
 

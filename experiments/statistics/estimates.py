@@ -1,10 +1,15 @@
 """Sets of logits -> how well `glayers.estimate` tells the accuracy of rows whose labels it does not see.
 
 Writes experiments/results/estimates.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
-logits_test, y_test; sets with more than ten classes are left out. All rows of a set are shuffled; half of them, at most
-5,000, are calibration rows, and 1,000 others are new rows. "Resampled" draws the new rows with other class frequencies;
-"another network" takes new rows whose logits are those of a network with another temperature. Errors are in points of
-accuracy, means over splits. Where `estimate` adapts the calibrator first, the truth is the accuracy of the adapted one.
+logits_test, y_test. The rows of a set are shuffled; half of them, at most 5,000, are calibration rows, and 1,000
+others, at most half of those left, are new rows. "Resampled classes" draws the new rows without replacement with other
+class frequencies (Dirichlet, 2 per class); "another network" takes new rows whose logits are those of a network with
+another temperature. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
+
+CBPE of nannyml (one isotonic regression per class) has pins of its own, so that it runs in another environment, before
+this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to
+FILE, which `--with-cbpe FILE` adds to the table. nannyml 0.13.1 also needs statsmodels, which it does not name, and sends
+usage data unless NML_DISABLE_USAGE_LOGGING is set.
 """
 
 import argparse
@@ -14,87 +19,170 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments.logit_files import read_both
-from experiments.stamp import write_page
-
-from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate
-from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
-MOST_CLASSES = 10  # of the sets; more take several minutes per line
 KINDS = ("the same kind", "resampled classes", "another network")
-SPLITS, NEW_ROWS, MOST, LEVEL = 20, 1_000, 5_000, 0.9
-SHIFT_LEVEL = 0.99  # at which `estimate` adapts
-COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", "error", "error_temperature", "error_uncalibrated"]
+NEW_ROWS, MOST, LEVEL = 1_000, 5_000, 0.9
+MANY = 10  # classes; more take longer
+SPLITS = {"few": 45, "many": 15}
+CBPE_SPLITS = {"few": 10, "many": 3}  # the first of these splits; it takes 12 s for one split of 100 classes
+ERRORS = ["error", "error_temperature", "error_uncalibrated", "error_cbpe"]
+COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", *ERRORS]
+
+
+class Split:
+    """Calibration rows, and new rows of each kind."""
+
+    def __init__(self, file: Path, seed: int) -> None:
+        with np.load(file) as parts:
+            logits = np.concatenate([parts["logits_val"], parts["logits_test"]])
+            labels = np.concatenate([parts["y_val"], parts["y_test"]]).ravel().astype(int)
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(labels))
+        half = min(MOST, len(labels) // 2)
+        rest = order[half:]
+        n_new = min(NEW_ROWS, len(rest) // 2)
+        chance = rng.dirichlet(np.full(labels.max() + 1, 2.0))[labels[rest]]
+        drawn = rng.choice(rest, n_new, replace=False, p=chance / chance.sum())
+        self.logits = logits[order[:half]]
+        self.labels = labels[order[:half]]
+        same = logits[rest[:n_new]], labels[rest[:n_new]]
+        other = 1.4 * same[0], same[1]
+        self.new = dict(zip(KINDS, [same, (logits[drawn], labels[drawn]), other], strict=True))
+
+
+def files_of(folder: Path, splits: dict[str, int]) -> list[tuple[Path, int]]:
+    """Return the sets whose two parts are of one kind, those with few classes first, and the number of their splits."""
+    found = []
+    for file in sorted(folder.glob("*.npz")):
+        with np.load(file) as parts:
+            size = "many" if parts["logits_val"].shape[1] > MANY else "few"
+        if "longtail" not in file.stem:
+            found.append((size, file))
+    return [(file, splits[size]) for size, file in sorted(found)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
-    lines: list[list[Any]] = []
-    of_all: dict[str, list[tuple[float, ...] | None]] = {kind: [] for kind in KINDS}
-    for file in sorted(parser.parse_args().logits.glob("*.npz")):
-        parts = read_both(file)
-        if parts[0].n_classes > MOST_CLASSES or "longtail" in file.stem:  # whose two parts are not of one kind
-            continue
-        logits = np.concatenate([part.logits for part in parts])
-        labels = np.concatenate([part.labels for part in parts])
+    parser.add_argument("--cbpe", type=Path, metavar="FILE", help="with nannyml: write its errors here, and end")
+    parser.add_argument("--with-cbpe", type=Path, metavar="FILE", help="the errors of nannyml, from --cbpe")
+    given = parser.parse_args()
+    if given.cbpe is not None:
+        write_cbpe(given.logits, given.cbpe)
+        return
+    found: dict[tuple[str, str], list[list[float] | None]] = {}
+    for file, n_splits in files_of(given.logits, SPLITS):
+        for seed in range(n_splits):
+            for kind, numbers in one(Split(file, seed), seed).items():
+                found.setdefault((file.stem, kind), []).append(numbers)
         for kind in KINDS:
-            found = [one(logits, labels, kind, seed) for seed in range(SPLITS)]
-            of_all[kind] += found
-            lines.append([file.stem, kind, *summary(found)])
-            print(*lines[-1], flush=True)
-    lines += [["all", kind, *summary(found)] for kind, found in of_all.items()]
-    with RESULTS.open("w", newline="", encoding="utf-8") as table:
-        csv.writer(table, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads = [name.replace("_", " ") for name in COLUMNS]
-    text = markdown_table([heads, *([str(cell) for cell in line] for line in lines)])
-    head = (
-        f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
-        f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points. "
-        "Where the calibrator was adapted, the truth is the accuracy of the adapted one.\n\n"
-    )
-    write_page(RESULTS.with_suffix(".md"), head + text + "\n")
+            print(file.stem, kind, *summary(found[file.stem, kind]), flush=True)
+    if given.with_cbpe is not None:
+        with given.with_cbpe.open(encoding="utf-8") as table:
+            for name, kind, seed, error in csv.reader(table):
+                numbers = found[name, kind][int(seed)]
+                if numbers is not None:
+                    numbers[-1] = float(error)
+    lines = [[*names, *summary(each)] for names, each in found.items()]
+    for kind in KINDS:
+        of_all = [numbers for (_, other), each in found.items() if other == kind for numbers in each]
+        lines.append(["all", kind, *summary(of_all)])
+    write(lines)
 
 
-def one(logits: np.ndarray, labels: np.ndarray, kind: str, seed: int) -> tuple[float, ...] | None:
-    """Return adapted, covered, and the errors of the three estimates; None if the rows are refused."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(labels))
-    half = min(MOST, len(labels) // 2)
-    calibration = Predictions(logits[order[:half]], labels[order[:half]])
-    rest = order[half:]
-    if kind == "resampled classes":
-        wanted = rng.dirichlet(np.full(labels.max() + 1, 2.0))
-        chance = wanted[labels[rest]]
-        new = rng.choice(rest, min(NEW_ROWS, len(rest)), p=chance / chance.sum())
-    else:
-        new = rest[:NEW_ROWS]
-    said = logits[new] * (1.4 if kind == "another network" else 1.0)
+def one(split: Split, seed: int) -> dict[str, list[float] | None]:
+    """Return adapted, covered, and four errors by kind, that of CBPE unknown; None if the rows are refused."""
+    from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate
+
+    found: dict[str, list[float] | None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        calibration = Predictions(split.logits, split.labels)
         auto = AutoCalibrator(time_budget=0, progress=False).fit_predictions(calibration)
         temperature = TemperatureScaling().fit_predictions(calibration)
-        try:
-            found = estimate(auto, said, level=LEVEL, random_state=seed)
-        except GlayersError:
-            return None
-        suited = auto.adapt(said, level=SHIFT_LEVEL) if found.adapted else auto
-    right = float((suited.predict(said) == labels[new]).mean())
-    raw = Predictions(said, labels[new]).probabilities().max(axis=1).mean()
-    plain = temperature.predict_proba(said).max(axis=1).mean()
-    own = float((said.argmax(axis=1) == labels[new]).mean())
-    covered = found.accuracy.low <= right <= found.accuracy.high
-    return found.adapted, covered, abs(found.accuracy.value - right), abs(plain - own), abs(raw - own)
+        for kind, (logits, labels) in split.new.items():
+            try:
+                estimated = estimate(auto, logits, level=LEVEL, random_state=seed)
+            except GlayersError:
+                found[kind] = None
+                continue
+            right = float((auto.predict(logits) == labels).mean())
+            own = float((logits.argmax(axis=1) == labels).mean())
+            covered = estimated.accuracy.low <= right <= estimated.accuracy.high
+            error = abs(estimated.accuracy.value - right)
+            of_temperature = abs(temperature.predict_proba(logits).max(axis=1).mean() - own)
+            plain = abs(Predictions(logits, labels).probabilities().max(axis=1).mean() - own)
+            found[kind] = [estimated.adapted, covered, error, of_temperature, plain, np.nan]
+    return found
 
 
-def summary(found: list[tuple[float, ...] | None]) -> list[str]:
+def write_cbpe(folder: Path, output: Path) -> None:
+    """Write the absolute error of CBPE, whose predictions are those of the network, by set, kind and split."""
+    import nannyml
+    import pandas as pd
+
+    def frame(logits: np.ndarray, labels: np.ndarray) -> Any:
+        p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+        p /= p.sum(axis=1, keepdims=True)
+        columns = {f"p{c}": p[:, c] for c in range(p.shape[1])}
+        return pd.DataFrame({**columns, "label": labels.astype(str), "said": p.argmax(axis=1).astype(str)})
+
+    with output.open("w", newline="", encoding="utf-8") as table:
+        writer = csv.writer(table, lineterminator="\n")
+        for file, n_splits in files_of(folder, CBPE_SPLITS):
+            for seed in range(n_splits):
+                split = Split(file, seed)
+                reference = frame(split.logits, split.labels)
+                seen = sorted(set(reference["label"]) | set(reference["said"]))
+                options: dict[str, Any] = {"y_true": "label", "y_pred": "said", "metrics": ["accuracy"]}
+                options |= {"y_pred_proba": {c: f"p{c}" for c in seen}, "problem_type": "classification_multiclass"}
+                if split.logits.shape[1] == 2:
+                    reference[["label", "said"]] = reference[["label", "said"]].astype(int)
+                    options |= {"y_pred_proba": "p1", "problem_type": "classification_binary"}
+                model = nannyml.CBPE(chunk_number=1, **options)
+                model.fit(reference)
+                for kind, (logits, labels) in split.new.items():
+                    new = frame(logits, labels)
+                    if split.logits.shape[1] == 2:
+                        new["said"] = new["said"].astype(int)
+                    found = model.estimate(new.drop(columns="label")).filter(period="analysis").to_df()
+                    value = float(found["accuracy"]["value"].iloc[0])
+                    own = float((logits.argmax(axis=1) == labels).mean())
+                    writer.writerow([file.stem, kind, seed, abs(value - own)])
+            print(file.stem, flush=True)
+
+
+def summary(found: list[list[float] | None]) -> list[str]:
     kept = [numbers for numbers in found if numbers is not None]
     counts = [str(len(found)), f"{1 - len(kept) / len(found):.2f}"]
     if not kept:
-        return [*counts, "", "", "", "", ""]
-    adapted, covered, *errors = np.mean(np.array(kept, dtype=float), axis=0)
-    return [*counts, f"{adapted:.2f}", f"{covered:.2f}", *(f"{100 * error:.2f}" for error in errors)]
+        return [*counts, *[""] * (len(COLUMNS) - 4)]
+    adapted, covered, *errors = np.array(kept, dtype=float).T
+    said = []
+    for each in errors:
+        known = each[~np.isnan(each)]
+        said.append(f"{100 * known.mean():.2f}" if known.size else "")
+    return [*counts, f"{adapted.mean():.2f}", f"{covered.mean():.2f}", *said]
+
+
+def write(lines: list[list[str]]) -> None:
+    """Write the table as csv and as Markdown."""
+    from experiments.stamp import write_page
+
+    from glayers.text_tables import markdown_table
+
+    with RESULTS.open("w", newline="", encoding="utf-8") as table:
+        csv.writer(table, lineterminator="\n").writerows([COLUMNS, *lines])
+    heads = [name.replace("_", " ") for name in COLUMNS]
+    head = (
+        "Made by `python -m experiments.statistics.estimates --logits DIR`. Intervals are meant to cover "
+        f"{100 * LEVEL:g} %; errors are mean absolute errors in points, over splits that `estimate` did not refuse. "
+        "`estimate` and its truth are about the predictions of `auto`, the other columns about those of the network. "
+        f"CBPE is that of nannyml, in an environment of its own, on the first {CBPE_SPLITS['few']} splits of each set, "
+        f"{CBPE_SPLITS['many']} where it has more than {MANY} classes.\n\n"
+    )
+    write_page(RESULTS.with_suffix(".md"), head + markdown_table([heads, *lines]) + "\n")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,10 @@ def test_decide_compares_costs(tmp_path: Path, model: str) -> None:
     found = json.loads(run("decide", test, "--model", model, "--costs", str(costs), "--json"))
     assert list(found["costs"]) == ["calibrated", "uncalibrated", "best constant action"]
     assert found["savings"]["best constant action"]["low"] > 0
+    costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
+    command = ["decide", test, "--model", model, "--costs", str(costs), "--json"]
+    assert json.loads(run(*command, "--abstain", "0.4"))["costs"] == found["costs"]
+    assert json.loads(run(*command))["costs"]["calibrated"]["value"] > found["costs"]["calibrated"]["value"]
     costs.write_text("0,1\n1\n")
     assert "one line per class" in run("decide", test, "--costs", str(costs), status=1)
 
@@ -66,9 +70,37 @@ def test_estimate_needs_no_labels_and_checks_conditions(tmp_path: Path, model: s
     found = json.loads(run("estimate", str(new), "--model", model, "--json"))
     assert 0.6 < found["accuracy"]["low"] < found["accuracy"]["value"] < found["accuracy"]["high"] < 0.9
     run("estimate", str(new), "--model", model, "--fail-if", "accuracy < 95 %", status=3)
+    costs = tmp_path / "costs.csv"
+    costs.write_text("0,1,1\n1,0,1\n1,1,0\n")
+    options = ["--costs", str(costs), "--abstain", "0.1", "--json"]
+    assert 0.05 < json.loads(run("estimate", str(new), "--model", model, *options))["cost"]["value"] < 0.1
     other = tmp_path / "other.npz"
     np.savez(other, logits=3 * rows(2, 2000).logits)
     assert "another kind" in run("estimate", str(other), "--model", model, status=1)
+
+
+def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None:
+    given = rows(2, 2000)
+    new, kept, numbers = tmp_path / "new.npz", tmp_path / "estimate.json", tmp_path / "glayers.prom"
+    np.savez(new, logits=given.logits)
+    kept.write_text(run("estimate", str(new), "--model", model, "--json"))
+    labelled = saved(tmp_path / "labelled.npz", given)
+    options = ["--model", model, "--estimate", str(kept), "--prometheus", str(numbers)]
+    said = run("score", labelled, *options)
+    assert "accuracy: estimated 7" in said
+    assert "%: inside" in said
+    assert json.loads(run("score", labelled, *options, "--json"))["estimated"]["accuracy"]["low"] < 0.8
+    assert 'glayers_score_accuracy{name="calibrated"} 0.7' in numbers.read_text()
+    kept.write_text("[]")
+    assert "is not what `glayers estimate --json` writes" in run("score", labelled, *options, status=1)
+
+
+def test_groups_of_a_file_get_their_own_estimates(tmp_path: Path, model: str) -> None:
+    new = tmp_path / "new.npz"
+    np.savez(new, logits=rows(2, 900).logits, groups=np.repeat(["a", "b", "c"], 300))
+    found = json.loads(run("estimate", str(new), "--model", model, "--json"))
+    assert [group["rows"] for group in found["groups"].values()] == [300, 300, 300]
+    assert "group b, 300 rows: accuracy" in run("estimate", str(new), "--model", model)
 
 
 def test_watch_raises_an_alarm_and_tells_prometheus(tmp_path: Path, model: str) -> None:
@@ -77,7 +109,9 @@ def test_watch_raises_an_alarm_and_tells_prometheus(tmp_path: Path, model: str) 
     for night in range(3):
         batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300))
         expected = "No verdict yet" if night == 0 else "No alarm"
-        assert expected in run("watch", model, batch, *options)
+        assert expected in run("watch", model, batch, *options, "--plot", str(tmp_path / "wealth.png"))
+    assert (tmp_path / "wealth.png").read_bytes().startswith(b"\x89PNG")
+    assert "one of .png" in run("watch", model, batch, *options, "--plot", "wealth.txt", status=2)
     assert "glayers_watch_alarm 0.0\n" in numbers.read_text()
     for night in range(3, 9):
         batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300, factor=4.0))

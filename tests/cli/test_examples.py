@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # The Python blocks of these pages write what their commands read, so that they run here and not in `test_documents`.
 WRITES_ITS_FILES = {
-    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("use-language-models", "other-inputs", "use-scikit-learn")
+    ROOT / "docs" / "how-to" / f"{name}.md"
+    for name in ("use-language-models", "other-inputs", "use-scikit-learn", "monitoring")
 }
 pytestmark = pytest.mark.thorough
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -67,15 +68,23 @@ def follow(line: str) -> str:
     """Run one line, and return what it prints."""
     quick = line.replace("--level 0.999", "--level 0.99")  # which needs a tenth of the draws
     program, *words = shlex.split(quick, comments=True)
+    if program == "cat":
+        return Path(words[0]).read_text(encoding="utf-8")
     assert program == "glayers", line
+    output = None
+    if words[-2] == ">":
+        *words, _, output = words
     for place, word in enumerate(words):  # remove the output of an earlier example
         if word in ("-o", "--output", "--report"):
             _remove(Path(words[place + 1]))
     done = run(*words)
-    # A limit or a promise for the sample data, which these few rows exceed or cannot keep.
-    passing = (0, 3) if "--fail-if" in words or words[0] == "threshold" else (0,)
+    # A limit or a promise for the sample data, which these few rows exceed or cannot keep; an alarm.
+    passing = (0, 3) if "--fail-if" in words or words[0] in ("threshold", "watch") else (0,)
     assert done.exit_code in passing, f"{line}\n{done.output}"
-    return done.stdout
+    if output is None:
+        return done.stdout
+    Path(output).write_text(done.stdout, encoding="utf-8")
+    return ""
 
 
 def _remove(path: Path) -> None:

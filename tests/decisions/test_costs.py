@@ -31,6 +31,17 @@ def test_abstaining_is_a_column_of_equal_costs() -> None:
     assert decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1, 0.2], [1, 0, 0.2]]).tolist() == [0, 2]
 
 
+def test_abstain_is_one_more_action() -> None:
+    assert decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1], [1, 0]], abstain=0.2).tolist() == [0, 2]
+    p, labels = screening(500)
+    rows = of_class_1(p, labels)
+    with_column = realised_costs({"model": rows}, np.column_stack([ALARM, [0.3, 0.3]]), n_resamples=20)
+    assert realised_costs({"model": rows}, ALARM, abstain=0.3, n_resamples=20) == with_column
+    for cost in (np.nan, "much", [0.3]):
+        with pytest.raises(BadPredictions, match="abstain must be a finite cost"):
+            decide([[0.7, 0.3]], ALARM, abstain=cost)  # type: ignore[arg-type]
+
+
 def test_true_probabilities_cost_least_and_expect_what_they_cost() -> None:
     p, labels = screening(8_000)
     overconfident = 1 / (1 + ((1 - p) / p) ** 3)

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from glayers import GlayersError, Predictions, TemperatureScaling, VectorScaling
+from glayers import (
+    BadPredictions,
+    BetaCalibration,
+    GlayersError,
+    GlayersWarning,
+    IsotonicCalibration,
+    Predictions,
+    TemperatureScaling,
+    VectorScaling,
+)
 from glayers.activations import softmax
-from glayers.decisions.estimate import estimate
+from glayers.decisions.costs import decide
+from glayers.decisions.estimate import _drawn_labels, estimate
 
 
 def rows(seed: int, n: int, shift: object = 0.0, k: int = 3) -> Predictions:
@@ -55,9 +65,14 @@ def test_other_class_frequencies_are_taken_into_account(calibrator: VectorScalin
     new = rows(5, 5000, shift=[2.5, 0, 0])
     found = estimate(calibrator, new.logits)
     assert found.adapted
-    right = (calibrator.adapt(new.logits).predict(new.logits) == new.labels).mean()
+    right = (calibrator.predict(new.logits) == new.labels).mean()
     assert found.accuracy.low - 0.01 < right < found.accuracy.high + 0.01
-    assert "after adapting" in str(found)
+    assert "class frequencies have changed" in str(found)
+    adapted = calibrator.adapt(new.logits)  # whose predictions are better, and estimated as such
+    of_adapted = estimate(adapted, new.logits)
+    right = (adapted.predict(new.logits) == new.labels).mean()
+    assert of_adapted.accuracy.low - 0.01 < right < of_adapted.accuracy.high + 0.01
+    assert of_adapted.accuracy.low > found.accuracy.high
 
 
 def test_rows_of_another_kind_are_refused(calibrator: VectorScaling) -> None:
@@ -87,3 +102,66 @@ def test_a_confidence_estimates_how_often_answers_are_correct() -> None:
 def test_the_same_seed_gives_the_same_numbers(calibrator: VectorScaling) -> None:
     new = rows(7, 500)
     assert estimate(calibrator, new.logits).to_dict() == estimate(calibrator, new.logits).to_dict()
+
+
+@pytest.mark.parametrize("n_groups", [3, 101])
+def test_few_groups_are_populations_and_many_are_units(calibrator: VectorScaling, n_groups: int) -> None:
+    new = rows(11, 1515)
+    groups = np.arange(1515) % n_groups
+    found = estimate(calibrator, new.logits, groups=groups)
+    assert list(found.groups) == (["0", "1", "2"] if n_groups == 3 else [])
+    if found.groups:
+        alone = estimate(calibrator, new.logits[groups == 1])
+        assert found.groups["1"].accuracy.value == pytest.approx(alone.accuracy.value)
+        assert found.groups["1"].confusion == pytest.approx(alone.confusion)
+        assert found.groups["1"].accuracy.high - found.groups["1"].accuracy.low > 1.4 * (
+            found.accuracy.high - found.accuracy.low
+        )
+        assert sum(group.rows for group in found.groups.values()) == found.rows
+        assert "group 2, 505 rows" in str(found)
+
+
+def test_groups_of_another_kind_are_refused_although_they_are_few(calibrator: VectorScaling) -> None:
+    with pytest.raises(GlayersError, match="another kind"):
+        estimate(calibrator, 2 * rows(6, 2000).logits, groups=np.arange(2000) % 3)
+
+
+def test_the_mean_cost_is_estimated_and_abstaining_lowers_it(calibrator: VectorScaling) -> None:
+    new = rows(12, 5000)
+    costs = 1.0 - np.eye(3)
+    errors = estimate(calibrator, new.logits, costs=costs)
+    assert errors.cost is not None
+    # With these costs the best action is the predicted class, and the cost the error rate.
+    assert errors.cost.value == pytest.approx(1 - errors.accuracy.value)
+    assert errors.cost.low == pytest.approx(1 - errors.accuracy.high)
+    assert "cost      0." in str(errors)
+    lower = estimate(calibrator, new.logits, costs=costs, abstain=0.2).cost
+    assert lower is not None
+    assert lower.high < errors.cost.low
+    actions = decide(calibrator.predict_proba(new.logits), costs, abstain=0.2)
+    paid = np.column_stack([costs, np.full(3, 0.2)])[new.labels, actions]
+    assert lower.low < paid.mean() < lower.high
+    with pytest.raises(BadPredictions, match="abstain= needs costs="):
+        estimate(calibrator, new.logits, abstain=0.2)
+
+
+def test_masked_classes_get_no_labels(calibrator: VectorScaling) -> None:
+    new = rows(14, 600)
+    masked = np.where(np.eye(3, dtype=bool)[(new.labels + 1) % 3], -np.inf, new.logits)  # a class that is not the label
+    for fitted in (calibrator, IsotonicCalibration().fit_predictions(rows(0, 3000))):
+        drawn = list(_drawn_labels(fitted, masked, fitted.predict_proba(masked), 20, np.random.default_rng(0)))
+        assert np.isfinite(masked[np.arange(600), drawn]).all()
+
+
+def test_methods_without_a_posterior_and_sure_models_have_intervals() -> None:
+    new = rows(15, 400, k=2)
+    fitted = BetaCalibration().fit_predictions(rows(16, 400, k=2))
+    assert fitted.posterior_ is None
+    found = estimate(fitted, new.logits).accuracy
+    assert 0.03 < found.high - found.low < 0.2
+    sure = Predictions(100.0 * np.eye(2)[new.labels], new.labels)
+    with pytest.warns(GlayersWarning):  # the fit cannot improve on it
+        calibrator = VectorScaling().fit_predictions(sure)
+    certain = estimate(calibrator, sure.logits)
+    assert certain.accuracy.high == pytest.approx(1.0)
+    assert certain.accuracy.high <= 1.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from glayers import BadPredictions, Confidences, Predictions, metrics
-from glayers.metrics import Event, ece, ks, label, one_of, rank, smooth_ece, top, within_top
+from glayers.metrics import Event, ece, ks, label, one_of, positive, rank, smooth_ece, top, within_top
 from glayers.metrics.events import check_event, check_rows
 from tests.strategies import Case, cases, confidences_of, make_case
 
@@ -79,6 +79,24 @@ def test_events_out_of_range_are_refused() -> None:
     unknown: Any = "top"
     with pytest.raises(BadPredictions, match=r"event must be top, rank\(r\), .* got 'top'"):
         ks(p, y, event=unknown)
+
+
+def test_positive_names_a_class_of_two() -> None:
+    p, y, w = make_case(3, 60, 2)
+    rows = Predictions.from_probabilities(p, y, w, class_names=("well", "ill"))
+    expected = ks(rows, event=label(1))
+    for event in ("positive", positive(), positive(1), positive("ill")):
+        assert ks(rows, event=event) == expected
+        assert metrics.scorecard(rows, event=event)["ks"] == expected
+        assert metrics.ks_test(rows, event=event).value == expected
+    streamed = metrics.StreamingScorecard(event="positive").update(p, y, sample_weight=w)
+    assert streamed.result()["ks"] == pytest.approx(expected)
+    assert ks(rows, event=positive("well")) == ks(rows, event=label(0))
+    assert metrics.calibration_test(rows, event="positive").event == "positive class 1"
+    with pytest.raises(BadPredictions, match=r"these rows have 4 classes, so none is positive; use label\(c\)"):
+        ks(*make_case(1, 40, 4)[:2], event="positive")
+    with pytest.raises(BadPredictions, match="Confidences hold one event"):
+        ks(Confidences([0.5], [True]), event="positive")
 
 
 def test_a_set_of_classes_may_be_any_iterable_of_whole_numbers() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from glayers.decisions.watch import Watch
 from glayers.metrics import rank
 from glayers.report import plots
 from glayers.report.figures import FIGURES
@@ -26,8 +27,20 @@ def drawn(name: str, **choices: Any) -> Figure:
     return plots.figure(name, given, labels, **choices)
 
 
+def wealth() -> Figure:
+    """Ten calibrated batches, then ten of an overconfident model."""
+    given, labels = methods()
+    seen = Watch(accuracy=0.5)
+    for night in range(20):
+        rows = slice(30 * night, 30 * night + 30)
+        p = given["calibrated" if night < 10 else "uncalibrated"][rows]
+        seen.update(p, labels[rows], name=str(night))
+    return plots.watch_figure(seen)
+
+
 CASES: dict[str, Callable[[], Figure]] = {
     **{name: partial(drawn, name) for name in FIGURES},
     "ks-rank-2": partial(drawn, "ks", event=rank(2)),
+    "wealth": wealth,
     "reliability-column": partial(drawn, "reliability", width=3.3),
 }

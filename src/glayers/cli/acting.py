@@ -1,5 +1,6 @@
 """`threshold`, `decide`, `estimate`, `watch` and `card`: what somebody does with the probabilities of a file."""
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +17,14 @@ from glayers.predictions.contents import Reading
 _COSTS = arg.file_option(
     "COSTS", "A table of costs (.csv) without a header: one line per class, one column per action."
 )
-_PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
+_PLOT = "Also draw the wealth of all batches: .png, .svg or .pdf; replaces the figure of the batch before."
+_DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # what differs between runs
 _ALPHA = "How likely a false alarm may be, ever."
 
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
 _Level = Annotated[float, arg.probability("The certainty of the answer.")]
-_Prometheus = Annotated[Path | None, typer.Option("--prometheus", metavar="FILE", help=_PROMETHEUS)]
+_Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
 
 
 def threshold(
@@ -32,7 +34,7 @@ def threshold(
     level: _Level = 0.9,
     reading: Reading = arg.READING,
     event: arg.EventName = "top",
-    prometheus: _Prometheus = None,
+    prometheus: arg.Prometheus = None,
     as_json: arg.AsJson = False,
 ) -> None:
     """Find the lowest confidence above which a model is accurate enough, with a guarantee.
@@ -56,6 +58,7 @@ def decide(
     file: _File,
     costs: Annotated[Path, _COSTS],
     model: _Model = None,
+    abstain: _Abstain = None,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
@@ -67,29 +70,33 @@ def decide(
     Examples
     --------
     $ glayers decide test.npz --costs costs.csv
-    $ glayers decide test.npz --costs costs.csv --model model.safetensors
+    $ glayers decide test.npz --costs costs.csv --model model.safetensors --abstain 0.4
     """
     from glayers.decisions.costs import realised_costs
 
     policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
-    _finish(realised_costs(policies, _read_costs(costs), random_state=seed), as_json)
+    _finish(realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
 
 
 def estimate(
     file: Annotated[Path, arg.file_argument("FILE", "New rows; labels are not needed.")],
     model: Annotated[Path, arg.file_option("MODEL", "A file from `glayers fit`.")],
+    costs: Annotated[Path | None, _COSTS] = None,
+    abstain: _Abstain = None,
     level: _Level = 0.9,
     fail_if: arg.FailIf = None,
     reading: Reading = arg.READING,
-    prometheus: _Prometheus = None,
+    prometheus: arg.Prometheus = None,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Estimate accuracy, precision and recall of rows without labels, with intervals.
+    """Estimate accuracy, precision, recall and costs of rows without labels, with intervals.
 
-    Rows that differ from the calibration rows in more than their class frequencies are refused.
+    Rows that differ from the calibration rows in more than their class frequencies are refused. If the file has up to
+    100 groups, each gets an estimate of its own. Keep the output of --json: once labels are known,
+    `glayers score --estimate` says how good the estimate was.
 
     Examples
     --------
@@ -104,7 +111,10 @@ def estimate(
     if rows.weights is not None:
         raise BadPredictions("estimate takes rows of equal weight; remove the weights from the file")
     values = arg.inputs_of(calibrator, rows)
-    found = find(calibrator, values, groups=rows.groups, level=level, random_state=seed)
+    options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
+    if costs is not None:
+        options["costs"] = _read_costs(costs)
+    found = find(calibrator, values, groups=rows.groups, **options)
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
     failed = failures_of(conditions, scores)
     facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
@@ -118,8 +128,9 @@ def watch(
     state: Annotated[Path, typer.Option(metavar="STATE", help="What was seen so far; made by the first batch.")],
     alpha: Annotated[float, typer.Option(metavar="P", min=1e-6, max=0.5, help=_ALPHA)] = 0.01,
     accuracy: Annotated[str | None, typer.Option(metavar="P", help="Also watch a promised accuracy.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FIGURE", help=_PLOT)] = None,
     reading: Reading = arg.READING,
-    prometheus: _Prometheus = None,
+    prometheus: arg.Prometheus = None,
     as_json: arg.AsJson = False,
 ) -> None:
     """Count a batch with labels, and raise an alarm once the model is no longer calibrated.
@@ -130,12 +141,23 @@ def watch(
     Examples
     --------
     $ glayers watch model.safetensors test.npz --state state.json
-    $ glayers watch model.safetensors test.npz --state b.json --accuracy 60%
+    $ glayers watch model.safetensors test.npz --state b.json --accuracy 60% --plot wealth.png
     """
     from glayers.decisions.watch import watch as count
 
     promise = None if accuracy is None else _share(accuracy)
+    if plot is not None:
+        if plot.suffix.lower() not in _DATED:
+            raise typer.BadParameter(f"{plot}: the ending must be one of {', '.join(_DATED)}")
+        arg.check_output(plot, True, model, batch, state)
     found = count(_read(batch, reading, model), state, alpha=alpha, accuracy=promise, name=batch.name)
+    if plot is not None:
+        from glayers.report.plots import watch_figure  # slow to import
+
+        image = io.BytesIO()
+        ending = plot.suffix.lower()
+        watch_figure(found).savefig(image, format=ending[1:], metadata={_DATED[ending]: None})
+        write_whole(plot, image.getvalue())
     _finish(found, as_json, prometheus, "watch")
     arg.end_with(["alarm"] if found.alarm else [])
 
@@ -195,24 +217,4 @@ def _share(text: str) -> float:
 def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "", **facts: Any) -> None:
     """Print a result, as JSON with facts about the run, and write it for Prometheus if asked to."""
     show_record(found, as_json, **facts)
-    if prometheus is not None:
-        arg.check_output(prometheus, force=True)
-        write_whole(prometheus, prometheus_text(found.to_dict(), what).encode())
-
-
-def prometheus_text(numbers: dict[str, Any], what: str) -> str:
-    r"""Return the numbers of a result in the text format of Prometheus; names of nested results become labels.
-
-    >>> print(prometheus_text({"alarm": False, "log_wealth": {"class 1": 0.5}}, "watch"), end="")
-    glayers_watch_alarm 0.0
-    glayers_watch_log_wealth{name="class 1"} 0.5
-    """
-    lines = []
-    for key, value in numbers.items():
-        nested = value if isinstance(value, dict) else {"": value}
-        for name, number in nested.items():
-            if isinstance(number, bool | int | float):
-                escaped = str(name).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-                label = f'{{name="{escaped}"}}' if isinstance(value, dict) else ""
-                lines.append(f"glayers_{what}_{key}{label} {float(number)!r}")
-    return "\n".join(lines) + "\n"
+    arg.write_prometheus(prometheus, found.to_dict(), what)

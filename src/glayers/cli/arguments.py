@@ -29,8 +29,8 @@ from glayers import __version__
 from glayers.arrays import Array
 from glayers.checks import MAX_SEED
 from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
-from glayers.files import EXISTS, check_target
-from glayers.metrics import Event, StreamingScorecard, label, one_of, rank, top, within_top
+from glayers.files import EXISTS, check_target, write_whole
+from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
@@ -70,10 +70,11 @@ def probability(text: str) -> Any:
 PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl."
 MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
-_EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
+_EVENTS = "top, rank:2, within-top:5, label:cat, one-of:cat,dog, positive or positive:ill"
 _PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 _FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'
+_PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
 Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
 Test = Annotated[Path, file_argument("TEST", "Rows to score, which were not fitted on.")]
@@ -84,6 +85,7 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
+Prometheus = Annotated[Path | None, typer.Option(metavar="FILE", help=_PROMETHEUS)]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
@@ -131,12 +133,14 @@ def event_of(text: str) -> Event:
     """
     kind, _, detail = text.partition(":")
     classes = [int(word) if word.isdigit() else word for word in detail.split(",") if word]
-    makers: dict[str, Callable[[Any], Event]] = {"rank": rank, "within-top": within_top, "label": label}
-    if text == "top":
-        return top
+    makers: dict[str, Callable[[Any], Event]] = {"rank": rank, "within-top": within_top}
+    makers |= {"label": label, "positive": positive}
+    named = {"top": top, "positive": positive()}
+    if text in named:
+        return named[text]
     if kind == "one-of" and classes:
         return one_of(classes)
-    if kind in makers and len(classes) == 1 and (kind == "label" or isinstance(classes[0], int)):
+    if kind in makers and len(classes) == 1 and (kind in ("label", "positive") or isinstance(classes[0], int)):
         return makers[kind](classes[0])
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
@@ -264,6 +268,31 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
         raise BadFile(f"{path}: is one of the input files; write to another file")
     if os.path.lexists(path) and not force:
         raise BadFile(f"{path}: {EXISTS}")
+
+
+def write_prometheus(path: Path | None, numbers: Mapping[str, Any], what: str) -> None:
+    """Write the numbers of a result for Prometheus, if a file is named."""
+    if path is not None:
+        check_output(path, force=True)
+        write_whole(path, prometheus_text(numbers, what).encode())
+
+
+def prometheus_text(numbers: Mapping[str, Any], what: str) -> str:
+    r"""Return the numbers of a result in the text format of Prometheus; names of nested results become labels.
+
+    >>> print(prometheus_text({"alarm": False, "log_wealth": {"class 1": 0.5}}, "watch"), end="")
+    glayers_watch_alarm 0.0
+    glayers_watch_log_wealth{name="class 1"} 0.5
+    """
+    lines = []
+    for key, value in numbers.items():
+        nested = value if isinstance(value, dict) else {"": value}
+        for name, number in nested.items():
+            if isinstance(number, bool | int | float):
+                escaped = str(name).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+                label = f'{{name="{escaped}"}}' if isinstance(value, dict) else ""
+                lines.append(f"glayers_{what}_{key}{label} {float(number)!r}")
+    return "\n".join(lines) + "\n"
 
 
 def end_with(failures: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 A condition that holds, and a question that the rows cannot answer, end the program with status 3.
 """
 
+import json
 import math
 import operator
 import re
@@ -16,7 +17,8 @@ from glayers.checks import check_label_matrix
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, show_record, title
 from glayers.datasets import load_fashion_mnist
-from glayers.errors import BadPredictions, GlayersError, listed
+from glayers.errors import BadFile, BadPredictions, GlayersError, listed
+from glayers.files import errors_as_bad_file, open_regular
 from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import LabelScorecards, label_scorecard
@@ -37,6 +39,7 @@ _DEMO = "Fashion-MNIST sample (glayers demo)"
 _MODEL = "A file from `glayers fit`: score before and after it."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
 _SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
+_ESTIMATE = "What `glayers estimate --json` wrote about these rows: say how good it was."
 _TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
@@ -159,6 +162,20 @@ class _Scores:
         self.sentences.append(str(self.shift))
         self.numbers["shift"] = self.shift.to_dict()
 
+    def compare(self, estimate: Path) -> None:
+        """Say how good an estimate was that was made before the labels were known."""
+        from glayers.decisions.estimate import Range
+
+        with errors_as_bad_file(estimate), open_regular(estimate) as stream:
+            estimated = json.load(stream)
+            if not isinstance(estimated, dict) or not {"accuracy", "auroc"} <= estimated.keys():
+                raise BadFile("is not what `glayers estimate --json` writes")
+            ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
+        *_, observed = self.cards.values()
+        for name, found in ranges.items():
+            self.sentences.append(f"{METRICS[name].label}: {found.against(observed[name])}")
+        self.numbers["estimated"] = {name: vars(found) for name, found in ranges.items()}
+
     def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
         for name, card in self.cards.items():
@@ -184,6 +201,8 @@ def score(
     fail_if: arg.FailIf = None,
     fail_if_miscalibrated: Annotated[bool, flag("--fail-if-miscalibrated", text=_MISCALIBRATED)] = False,
     fail_if_shifted: Annotated[bool, flag("--fail-if-shifted", text=_SHIFTED)] = False,
+    estimate: Annotated[Path | None, arg.file_option("ESTIMATE", _ESTIMATE)] = None,
+    prometheus: arg.Prometheus = None,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
 ) -> None:
@@ -209,10 +228,11 @@ def score(
     name = f"{len(files):,} files" if len(files) > 1 else files[0].name
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
-    needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals
+    needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals or estimate is not None
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
     if source.contents is not None and source.contents.has_several_labels:
-        if conditions or fail_if_miscalibrated or fail_if_shifted or intervals or event != "top":
+        asked = [*conditions, fail_if_miscalibrated, fail_if_shifted, intervals, event != "top", estimate, prometheus]
+        if any(asked):
             raise typer.BadParameter("rows with several labels get scores of each label; leave the other options out")
         _score_labels(source.contents, name, model, as_json)
         return
@@ -220,6 +240,8 @@ def score(
     n_resamples = resamples if intervals else 0
     scores = _Scores(arg.event_of(event), level, n_resamples, seed)
     scores.add(source, calibrator)
+    if estimate is not None:
+        scores.compare(estimate)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
     if as_json:
         verdicts = [test.verdict for test in scores.tests.values()]
@@ -231,6 +253,11 @@ def score(
             show("", _table(scores.cards, every))
         for version, found in scores.intervals.items():
             show("", title(version), *str(found).splitlines())
+    by_metric: dict[str, dict[str, float]] = {"failed": {"conditions": len(failed)}}
+    for version, card in scores.cards.items():
+        for metric, value in card.items():
+            by_metric.setdefault(metric, {})[version] = value
+    arg.write_prometheus(prometheus, by_metric, "score")
     arg.end_with(failed)
 
 

@@ -2,10 +2,10 @@
 
 Where costs are not known, `net_benefit` shows for every ratio of costs whether acting on the model pays.
 
-costs[c, a] is the cost of action a where the label is c. An action with the same cost for every label, such as asking a
-colleague, is a column of equal costs. The expected cost of an action is linear in the probabilities,
-so probabilities that are off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of
-Cost-Sensitive Learning", IJCAI 2001.
+costs[c, a] is the cost of action a where the label is c. To abstain, such as asking a colleague, is one more action
+with the same cost for every label. The expected cost of an action is linear in the probabilities, so probabilities that
+are off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of Cost-Sensitive Learning",
+IJCAI 2001.
 """
 
 import math
@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
-from glayers.checks import check_probability_rows, two_dimensional
-from glayers.errors import BadPredictions
+from glayers.checks import check_probability_rows, to_float, two_dimensional
+from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
-from glayers.metrics.events import ROUNDING, Event, Rows, Scored, check_event, check_rows, label
+from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows
 from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
-_CLASS_1 = label(1)
 _CONSTANT = "best constant action"
 
 
@@ -107,7 +106,7 @@ class DecisionCurve:
         return f"{heading}\n{aligned_table(lines)}"
 
 
-def decide(probabilities: object, costs: object) -> Ints:
+def decide(probabilities: object, costs: object, *, abstain: float | None = None) -> Ints:
     """Return the action (n,) of least expected cost for each row; the expected costs are probabilities @ costs.
 
     Parameters
@@ -117,11 +116,13 @@ def decide(probabilities: object, costs: object) -> Ints:
     costs
         Array (k, actions): the cost of each action for each label. A square matrix with zeros on its diagonal means
         that the actions are the classes.
+    abstain
+        The cost of abstaining, whatever the label: one more action, with the next number. None does not allow it.
 
     Returns
     -------
     ndarray of shape (n,)
-        The number of the action, a column of `costs`.
+        The number of the action, a column of `costs`; to abstain is the number of columns.
 
     Examples
     --------
@@ -129,19 +130,22 @@ def decide(probabilities: object, costs: object) -> Ints:
 
     >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]]).tolist()
     [1, 0]
+    >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]], abstain=0.6).tolist()
+    [2, 0]
     """
     if isinstance(probabilities, Predictions):
         p = probabilities.probabilities()
     else:
         p = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
         check_probability_rows(p)
-    return np.asarray((p @ _cost_matrix(costs, p.shape[1])).argmin(axis=1))
+    return np.asarray((p @ cost_matrix(costs, p.shape[1], abstain)).argmin(axis=1))
 
 
 def realised_costs(
     policies: dict[str, Any],
     costs: object,
     *,
+    abstain: float | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
@@ -152,7 +156,7 @@ def realised_costs(
     ----------
     policies
         `Predictions` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
-    costs
+    costs, abstain
         As in `decide`. The best constant action is chosen on the same rows, which flatters it a little.
     level, n_resamples, random_state
         As in `metrics.intervals`.
@@ -176,7 +180,7 @@ def realised_costs(
     rows = checked[first]
     if any(not np.array_equal(other.labels, rows.labels) for other in checked.values()):
         raise BadPredictions("policies must have the same labels: pass predictions of the same rows")
-    matrix = _cost_matrix(costs, rows.n_classes)
+    matrix = cost_matrix(costs, rows.n_classes, abstain)
     cost_of_label = matrix[rows.labels]
     taken = {}
     for name, policy in checked.items():
@@ -195,7 +199,7 @@ def net_benefit(
     predictions: object,
     thresholds: object = None,
     *,
-    event: Event = _CLASS_1,
+    event: Event | str = "positive",
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
@@ -212,7 +216,7 @@ def net_benefit(
     thresholds
         Probabilities above 0 and below 1; 5 %, 10 %, ..., 95 % by default.
     event
-        What is treated: by default class 1, of two classes. Another class is `label("flu")`.
+        What is treated: by default class 1 of two. `positive("ill")` or `label("flu")` is another class.
     level, n_resamples, random_state
         As in `metrics.intervals`.
 
@@ -246,17 +250,22 @@ def net_benefit(
     treat_all = [found[f"all at {cut}"] for cut in cuts]
     gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
     curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
-    return DecisionCurve(cuts, curves[0], curves[1], curves[2], event.name, level)
+    return DecisionCurve(cuts, curves[0], curves[1], curves[2], as_event(event).name, level)
 
 
-def _cost_matrix(costs: object, n_classes: int) -> Floats:
-    """Return the checked costs (classes, actions)."""
+def cost_matrix(costs: object, n_classes: int, abstain: float | None = None) -> Floats:
+    """Return the checked costs (classes, actions), with a last column for abstaining if that has a cost."""
     matrix = two_dimensional(to_floats(costs, "costs"), "costs").astype(np.float64)
     if len(matrix) != n_classes or not np.isfinite(matrix).all():
         raise BadPredictions(
             f"costs must be finite, with one line per class ({n_classes}) and one column per action; got {matrix.shape}"
         )
-    return matrix
+    if abstain is None:
+        return matrix
+    price = to_float(abstain)
+    if not math.isfinite(price):
+        raise BadPredictions(f"abstain must be a finite cost, whatever the label; got {shown(abstain)}")
+    return np.column_stack([matrix, np.full(n_classes, price)])
 
 
 def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:

@@ -1,26 +1,29 @@
 """A calibrator and rows without labels -> how good the model is on them, with intervals.
 
 Calibrated probabilities say how often each answer is right, so their means estimate accuracy, precision and recall
-before any label is known. Two things are uncertain. Labels are random: they are drawn from the probabilities. And the
-calibrator was fitted on n rows: its log-odds are moved by one scale for all classes and one shift per class, drawn from
-the normal approximation of what n such rows determine. Garg et al., "Leveraging Unlabeled Data to Predict
-Out-of-Distribution Performance", ICLR 2022, compare such estimates.
+before any label is known. Three things are uncertain. Labels are random: they are drawn from the probabilities. The
+calibrator was fitted on n rows: its coefficients are drawn from their posterior. And where class frequencies have
+changed, the new ones are estimates. Garg et al., "Leveraging Unlabeled Data to Predict Out-of-Distribution
+Performance", ICLR 2022, compare such estimates.
 
-All of this needs rows like the calibration rows. Where the class frequencies alone differ, the calibrator is adapted
-first; where more differs, the estimate is refused.
+All of this needs rows like the calibration rows. Where the class frequencies alone differ, labels are drawn from the
+probabilities of a calibrator that is adapted to them; where more differs, the estimate is refused. Either way, the
+estimate is about the predictions of the calibrator that was passed.
 """
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from glayers.activations import softmax
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import Calibrator
-from glayers.checks import number_between, whole_number
-from glayers.errors import GlayersError, GlayersWarning, shown
+from glayers.checks import check_groups, number_between, whole_number
+from glayers.decisions.costs import cost_matrix
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.scorecard import METRICS
@@ -29,8 +32,10 @@ from glayers.text_tables import json_ready
 
 __all__ = ["Estimate", "Range", "estimate"]
 
-_SHIFT_LEVEL = 0.99  # of 100 good batches, 99 are estimated as they are
+_REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
+_MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _PRIOR_PRECISION = 1.0  # of scale and shifts: a class without calibration rows has odds within a factor of e
+_COST = 2  # the place of the cost among the statistics, which are shares otherwise
 _BY_CLASS = ("precision", "recall", "f1")
 _AUROC = METRICS["auroc"].evaluate
 
@@ -42,6 +47,15 @@ class Range:
     value: float
     low: float
     high: float
+
+    def against(self, observed: float) -> str:
+        """Say how good the estimate was, once labels are known.
+
+        >>> Range(0.912, 0.901, 0.924).against(0.908)
+        'estimated 91.20 % (90.10 to 92.40), observed 90.80 %: inside'
+        """
+        verdict = "inside" if self.low <= observed <= self.high else "outside"
+        return f"estimated {self}, observed {100 * observed:.2f} %: {verdict}"
 
     def __str__(self) -> str:
         return f"{100 * self.value:.2f} % ({100 * self.low:.2f} to {100 * self.high:.2f})"
@@ -63,6 +77,10 @@ class Estimate:
         The number of rows, and the probability with which an interval should cover what labels will show.
     adapted
         Whether other class frequencies were taken into account.
+    cost
+        The mean cost per row of the actions of least expected cost; None without costs.
+    groups
+        The estimate of each group by name, if the groups are populations.
     """
 
     accuracy: Range
@@ -72,6 +90,8 @@ class Estimate:
     rows: int
     level: float
     adapted: bool
+    cost: Range | None = None
+    groups: dict[str, "Estimate"] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
@@ -79,14 +99,18 @@ class Estimate:
         return found
 
     def __str__(self) -> str:
-        after = ", after adapting to their class frequencies" if self.adapted else ""
+        after = ", whose class frequencies have changed" if self.adapted else ""
         lines = [
-            f"Estimated from {self.rows:,} rows without labels, {100 * self.level:g} % intervals{after}",
+            f"Estimated from {self.rows:,} rows without labels{after}; {100 * self.level:g} % intervals",
             f"accuracy  {self.accuracy}",
             f"AUROC     {self.auroc}",
         ]
+        if self.cost is not None:
+            lines.append(f"cost      {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}) per row")
         worst = min(self.classes, key=lambda name: self.classes[name]["f1"].value)
         lines.append(f"lowest F1: class {worst}, {self.classes[worst]['f1']}")
+        for name, group in self.groups.items():
+            lines.append(f"group {name}, {group.rows:,} rows: accuracy {group.accuracy}")
         return "\n".join(lines)
 
 
@@ -95,20 +119,26 @@ def estimate(
     logits: Any,
     *,
     groups: Any = None,
+    costs: Any = None,
+    abstain: float | None = None,
     level: float = 0.9,
     n_draws: int = 200,
     random_state: int = 0,
 ) -> Estimate:
-    """Estimate accuracy, precision, recall, F1 and AUROC of rows without labels.
+    """Estimate accuracy, precision, recall, F1, AUROC and costs of rows without labels.
 
     Parameters
     ----------
     calibrator
-        A fitted or loaded calibrator.
+        A fitted or loaded calibrator. The estimate is about its predictions, also where class frequencies have changed.
     logits
         Logits (n, m) of the new rows, or what the calibrator's `inputs` name.
     groups
-        Group of each row (n,): rows of a group depend on each other, so that the test of shift uses one of them.
+        Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
+        More groups are units, such as patients, whose rows depend on each other: the test of shift uses one row of
+        each.
+    costs, abstain
+        As in `decide`: the mean cost of the best actions is estimated too.
     level
         The probability with which intervals should cover what the labels will show.
     n_draws
@@ -119,8 +149,8 @@ def estimate(
     Returns
     -------
     Estimate
-        Its intervals count one scale and one shift per class of the calibrator. They are too narrow for calibrators
-        that bend more with few rows, such as isotonic regression.
+        Its intervals use the posterior of the calibrator. A method that knows none (`predict_interval` refuses it)
+        counts as one scale and one shift per class, which is too narrow where it bends more with few rows.
 
     Raises
     ------
@@ -139,44 +169,85 @@ def estimate(
     """
     if not isinstance(calibrator, Calibrator):
         raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
+    if abstain is not None and costs is None:
+        raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
     check_seed(random_state)
     number_between(level, "level", 0, 1)
     whole_number(n_draws, "n_draws", 20, 100_000)
+    own = calibrator.predict_proba(logits)
+    names, parts = _populations(groups, len(own))
+    if names:
+        groups = None  # the test of shift may use all rows
     suited = _suited(calibrator, logits, groups)
-    with np.errstate(divide="ignore"):
-        log_p = np.log(suited.predict_proba(logits))
-    predicted = log_p.argmax(axis=1)
-    if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
-        predicted = np.ones(len(log_p), dtype=np.int64)
-    p = np.exp(log_p)
-    n_classes = p.shape[1]
-    confidence = p[np.arange(len(p)), predicted]
-    confusion = np.zeros((n_classes, n_classes))
-    np.add.at(confusion, predicted, p)
-    value = _statistics(confidence, confidence, confusion)
-    rng = np.random.default_rng(random_state)
-    draws = []
-    for labels in _drawn_labels(log_p, suited, n_draws, rng):
-        cells = np.bincount(predicted * n_classes + labels, minlength=n_classes**2).astype(np.float64)
-        right = (predicted == labels).astype(np.float64)
-        draws.append(_statistics(confidence, right, cells.reshape(confusion.shape)))
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    low = np.minimum(low, value)  # with few rows, draws may miss what the probabilities expect
-    high = np.maximum(high, value)
-    accuracy, auroc, *by_class = [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
-    classes = {}
-    for c, name in enumerate(suited.class_names_ or range(n_classes)):
-        classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
-    return Estimate(accuracy, auroc, classes, confusion, len(p), level, adapted=suited is not calibrator)
+    p = suited.predict_proba(logits)
+    matrix = np.zeros((p.shape[1], 1)) if costs is None else cost_matrix(costs, p.shape[1], abstain)
+    answers = [_Answers.of(own[part], calibrator.inputs, matrix) for part in parts]
+    draws = [
+        [answer.observed(labels[part]) for answer, part in zip(answers, parts, strict=True)]
+        for labels in _drawn_labels(suited, logits, p, n_draws, np.random.default_rng(random_state))
+    ]
+    found = []
+    for answer, part, drawn in zip(answers, parts, np.moveaxis(draws, 1, 0), strict=True):
+        value, confusion = answer.expected(p[part])
+        accuracy, auroc, cost, *by_class = _ranges(value, drawn, level)
+        classes = {}
+        for c, name in enumerate(suited.class_names_ or range(len(confusion))):
+            classes[str(name)] = dict(zip(_BY_CLASS, by_class[c :: len(confusion)], strict=True))
+        facts = {"rows": len(p[part]), "level": level, "adapted": suited is not calibrator}
+        found.append(Estimate(accuracy, auroc, classes, confusion, **facts, cost=None if costs is None else cost))
+    return replace(found[0], groups=dict(zip(names, found[1:], strict=True)))
 
 
-def _statistics(confidence: Floats, right: Floats, confusion: Floats) -> Floats:
-    """Return accuracy, AUROC, and then the precision, the recall and the F1 of all classes."""
-    hits = np.diag(confusion)
-    predicted = confusion.sum(axis=1)
-    true = confusion.sum(axis=0)
-    overall = [right.mean(), score(_AUROC, Scored(confidence, right))]
-    return np.concatenate([overall, _ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)])
+def _populations(groups: Any, n_rows: int) -> tuple[list[str], list[Any]]:
+    """Return the names of the groups that get an estimate, and the rows of the whole and of each."""
+    everything: list[Any] = [slice(None)]
+    if groups is None:
+        return [], everything
+    names, numbers = np.unique(check_groups(groups, n_rows), return_inverse=True)
+    if len(names) > _MOST_POPULATIONS:
+        return [], everything
+    return [str(name) for name in names], everything + [numbers == number for number in range(len(names))]
+
+
+class _Answers(NamedTuple):
+    """What a model says about rows: a class, its confidence, and what its action costs for each label."""
+
+    predicted: Ints
+    confidence: Floats
+    costs: Floats  # (n, k)
+
+    @classmethod
+    def of(cls, own: Floats, inputs: str, matrix: Floats) -> "_Answers":
+        """Return the answers of a calibrator with these probabilities."""
+        predicted = own.argmax(axis=1)
+        if inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
+            predicted = np.ones(len(own), dtype=np.int64)
+        actions = (own @ matrix).argmin(axis=1)
+        return cls(predicted, own[np.arange(len(own)), predicted], matrix.T[actions])
+
+    def expected(self, p: Floats) -> tuple[Floats, Floats]:
+        """Return every statistic if labels have these probabilities, and the confusion matrix."""
+        confusion = np.zeros((p.shape[1], p.shape[1]))
+        np.add.at(confusion, self.predicted, p)
+        right = p[np.arange(len(p)), self.predicted]
+        return self._statistics(right, confusion, float(np.vecdot(p, self.costs).mean())), confusion
+
+    def observed(self, labels: Ints) -> Floats:
+        """Return every statistic if these are the labels."""
+        n_classes = self.costs.shape[1]
+        cells = np.bincount(self.predicted * n_classes + labels, minlength=n_classes**2).astype(np.float64)
+        right = (self.predicted == labels).astype(np.float64)
+        cost = self.costs[np.arange(len(labels)), labels].mean()
+        return self._statistics(right, cells.reshape(n_classes, n_classes), float(cost))
+
+    def _statistics(self, right: Floats, confusion: Floats, cost: float) -> Floats:
+        """Return accuracy, AUROC and cost, and then the precision, the recall and the F1 of all classes."""
+        hits = np.diag(confusion)
+        predicted = confusion.sum(axis=1)
+        true = confusion.sum(axis=0)
+        overall = [right.mean(), score(_AUROC, Scored(self.confidence, right)), cost]
+        by_class = [_ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)]
+        return np.concatenate([overall, *by_class])
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -184,34 +255,48 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
-def _drawn_labels(log_p: Floats, suited: Calibrator, n_draws: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """Yield labels (n,) that may be true, each time of another calibrator that as many rows could have given."""
-    n_rows, n_classes = log_p.shape
-    masked = np.isneginf(log_p)
-    log_p = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
-    spread = _spread(log_p, np.where(masked, 0.0, np.exp(log_p)), suited.calibration_rows_.rows)
-    shift_errors = np.zeros(n_classes)
+def _ranges(value: Floats, draws: Floats, level: float) -> list[Range]:
+    """Return each statistic with its interval.
+
+    Probabilities that vary are less extreme on average, with many classes by several points. So the mean of the draws
+    is moved to what the probabilities of the calibrator expect.
+    """
+    ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    ends += value - draws.mean(axis=0)
+    is_share = np.arange(len(value)) != _COST
+    ends[:, is_share] = ends[:, is_share].clip(0.0, 1.0)
+    low = np.minimum(ends[0], value)  # with few rows, draws may miss what the probabilities expect
+    high = np.maximum(ends[1], value)
+    return [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
+
+
+def _drawn_labels(suited: Calibrator, logits: Any, p: Floats, n_draws: int, rng: np.random.Generator) -> Iterator[Ints]:
+    """Yield labels (n,) that may be true, each time of another calibrator and other class frequencies."""
+    if suited.posterior_ is None:
+        possible = _moved(p, suited.calibration_rows_.rows, n_draws, rng)
+    else:
+        possible = suited.plausible(logits, n_draws, int(rng.integers(2**32)))
+    errors = np.zeros(p.shape[1])  # of the logarithms of the class frequencies
     if suited.adaptation_ is not None and suited.adaptation_.standard_errors is not None:
-        # The new class frequencies are estimates themselves.
         errors = np.array(suited.adaptation_.standard_errors)
-        shift_errors = errors / np.maximum(suited.adaptation_.after, errors)
-    for _ in range(n_draws):
-        *shifts, scale = spread @ rng.normal(size=n_classes + 1)
-        shifts = shifts + shift_errors * rng.normal(size=n_classes)
-        labels = np.empty(n_rows, dtype=np.int64)
-        for rows in row_blocks(n_rows, n_classes):
-            moved = (1 + scale) * log_p[rows] + shifts
-            moved[masked[rows]] = -np.inf
-            cumulative = np.cumsum(np.exp(moved - moved.max(axis=1, keepdims=True)), axis=1)
-            uniform = rng.uniform(size=(len(moved), 1)) * cumulative[:, -1:]
+        errors /= np.maximum(suited.adaptation_.after, errors)
+    for drawn in possible:
+        factors = np.exp(errors * rng.normal(size=len(errors)))
+        labels = np.empty(len(p), dtype=np.int64)
+        for rows in row_blocks(*p.shape):
+            cumulative = np.cumsum(drawn[rows] * factors, axis=1)
+            uniform = rng.uniform(size=(len(cumulative), 1)) * cumulative[:, -1:]
             labels[rows] = (uniform > cumulative).sum(axis=1)
         yield labels
 
 
-def _spread(log_p: Floats, p: Floats, n_calibration: float) -> Floats:
-    """Return a root of the covariance of one shift per class and one scale, as so many rows determine them."""
+def _moved(p: Floats, n_calibration: float, n_draws: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield probabilities whose log-odds are moved by one scale and one shift per class, as so many rows leave open."""
     n_rows, n_classes = p.shape
-    centred = log_p - (p * log_p).sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    possible = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
+    centred = possible - (p * possible).sum(axis=1, keepdims=True)
     curvature = np.empty((n_classes + 1, n_classes + 1))
     curvature[:-1, :-1] = np.diag(p.sum(axis=0)) - p.T @ p
     curvature[-1, :-1] = (p * centred).sum(axis=0)
@@ -220,20 +305,28 @@ def _spread(log_p: Floats, p: Floats, n_calibration: float) -> Floats:
     curvature *= n_calibration / n_rows
     curvature += _PRIOR_PRECISION * np.eye(n_classes + 1)
     values, vectors = np.linalg.eigh(curvature)
-    return np.asarray(vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION)))
+    root = vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION))
+    for _ in range(n_draws):
+        *shifts, scale = root @ rng.normal(size=n_classes + 1)
+        yield np.asarray(softmax((1 + scale) * log_p + shifts))
 
 
 def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:
-    """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies."""
-    shift = shift_test(calibrator, logits, groups=groups, level=_SHIFT_LEVEL)
-    if not shift.shifted:
-        return calibrator
+    """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies.
+
+    A change of frequencies counts at the usual 95 %: adapting for nothing costs less than overlooking a change. Rows
+    are refused only for strong reasons.
+    """
+    shift = shift_test(calibrator, logits, groups=groups, level=_REFUSAL_LEVEL)
     if calibrator.inputs != "confidence":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GlayersWarning)
-            adapted = calibrator.adapt(logits, groups=groups, level=_SHIFT_LEVEL)
-        if adapted.adaptation_.shifted and not adapted.adaptation_.unexplained:
+            adapted = calibrator.adapt(logits, groups=groups)
+        change = adapted.adaptation_
+        if change.shifted and not change.fit_p_value <= 1 - _REFUSAL_LEVEL:
             return adapted
+    if not shift.shifted:
+        return calibrator
     raise GlayersError(
         f"these rows are of another kind than the calibration rows, so nothing can be estimated without labels. "
         f"{shift}. Calibrate on labelled rows of this kind"

@@ -74,7 +74,7 @@ def threshold(
     level: float = 0.9,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
 ) -> Threshold:
     """Return the lowest confidence above which the accuracy is at least `accuracy`, guaranteed at `level`.
 

@@ -30,7 +30,7 @@ from glayers.metrics.events import Rows, Scored, check_any, class_events
 
 __all__ = ["Watch", "watch"]
 
-_FORMAT = 2
+_FORMAT = 3
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
 _PRIOR_PRECISION = 10.0  # of a and b: a change of the log-odds by 0.3 is usual for a model that drifts
 _LARGEST_STEP = 2.0  # of a and b, where one Newton step overshoots
@@ -54,7 +54,8 @@ class Watch:
     sums
         What each bettor has learned from earlier batches.
     batches
-        Name, rows, digest and evidence of every batch.
+        Name, rows, digest and evidence of every batch, and the logarithms of the wealth that make up the evidence: at
+        most three numbers per batch, however many classes there are.
     """
 
     alpha: float = 0.01
@@ -66,11 +67,15 @@ class Watch:
     @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence: the mean wealth, where all classes together count as one question."""
+        return _log_mean(list(self._questions().values()) or [0.0])
+
+    def _questions(self) -> dict[str, float]:
+        """Return the logarithm of the wealth about the confidence, the accuracy, and all classes together."""
         wealths = dict(self.log_wealths)
-        questions = [wealths.pop(name) for name in (_CONFIDENCE, _ACCURACY) if name in wealths]
+        questions = {name: wealths.pop(name) for name in (_CONFIDENCE, _ACCURACY) if name in wealths}
         if wealths:
-            questions.append(_log_mean(list(wealths.values())))
-        return _log_mean(questions or [0.0])
+            questions["classes"] = _log_mean(list(wealths.values()))
+        return questions
 
     @property
     def alarm(self) -> bool:
@@ -105,8 +110,8 @@ class Watch:
             self._bet_on_accuracy(self.accuracy, rows.top)
         for question, event in events.items():
             self._bet_on_calibration(question, event)
-        n_rows = len(rows.weights)
-        self.batches.append({"name": name, "rows": n_rows, "digest": digest, "log_evidence": self.log_evidence})
+        seen = {"name": name, "rows": len(rows.weights), "digest": digest, "log_evidence": self.log_evidence}
+        self.batches.append(seen | {"log_wealths": self._questions()})
         return True
 
     def _bet_on_calibration(self, question: str, event: Scored) -> None:

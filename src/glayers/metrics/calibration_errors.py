@@ -57,7 +57,9 @@ N_RANKS = 10
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
 
 
-def ks(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def ks(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """KS calibration error of an event: the largest gap between cumulative score and cumulative outcome.
 
     Parameters
@@ -89,7 +91,9 @@ def ks(probabilities: object, labels: object = None, *, sample_weight: object = 
     return score(_ks, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def kuiper(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def kuiper(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """Kuiper calibration error of an event: the largest gap between score and outcome over any interval of scores.
 
     Parameters
@@ -246,7 +250,7 @@ def ece(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_bins: int = N_BINS,
 ) -> float:
     """Expected calibration error of an event: mean `|score - share of hits|` over bins.
@@ -326,7 +330,7 @@ def ece_per_class(
 
 
 def smooth_ece(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Smooth calibration error of an event.
 

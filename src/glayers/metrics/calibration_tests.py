@@ -31,6 +31,7 @@ from glayers.metrics.events import (
     Event,
     Rows,
     Scored,
+    as_event,
     check_any,
     check_event,
     check_rows,
@@ -271,7 +272,7 @@ def calibration_test(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event | None = None,
+    event: Event | str | None = None,
     calibrator: Any = None,
     before: Any = None,
     n_resamples: int | None = None,
@@ -322,7 +323,8 @@ def calibration_test(
     (True, ('rank_2_ks', 'classwise_ks'))
     """
     given = check_any(probabilities, labels, sample_weight, groups, strict=True)
-    scored = check_event(given, event=top if event is None else event)
+    asked = top if event is None else as_event(event)
+    scored = check_event(given, event=asked)
     if event is not None:
         given = scored
     if n_resamples is None:
@@ -355,7 +357,7 @@ def calibration_test(
     n_groups = None
     if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
-    about = "confidence" if event is None or event == top else event.name
+    about = "confidence" if asked == top else asked.name
     detectable = detectable_error(scored, tests["ks"], len(tests), weighted)
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable, allowed, needed)
 
@@ -410,7 +412,7 @@ def ks_test(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -450,7 +452,7 @@ def ece_test(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
     n_bins: int = N_BINS,
     n_resamples: int = 1000,
     level: float = 0.95,
@@ -582,7 +584,7 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
 
 
 def _drawn_rows(
-    given: Rows | Scored, event: Event = top, edges: Floats = BIN_EDGES
+    given: Rows | Scored, event: Event | str = top, edges: Floats = BIN_EDGES
 ) -> tuple[Rows | Scored, Ints | None]:
     """Return what to draw for one event, and the classes (n, r) of labels that make it happen.
 
@@ -596,7 +598,7 @@ def _drawn_rows(
         event = label(1)
     if given.cached(label_law) is None:
         return in_cells(scored, edges), None
-    return given, event.classes_of(given)
+    return given, as_event(event).classes_of(given)
 
 
 def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows | Scored, dict[str, RunningSum]]:

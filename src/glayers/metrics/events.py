@@ -27,10 +27,10 @@ from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.predictions.predictions import Confidences, Predictions
 
-__all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
+__all__ = ["Event", "label", "one_of", "positive", "rank", "top", "within_top"]
 
 _Made = TypeVar("_Made")
-EventKind: TypeAlias = Literal["rank", "within top", "class", "one of"]
+EventKind: TypeAlias = Literal["rank", "within top", "class", "positive class", "one of"]
 N_BINS = 15  # of binned metrics, by default
 BIN_EDGES = np.arange(1, N_BINS) / N_BINS  # between equal-width bins
 ROUNDING = 1e-12  # numbers that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
@@ -40,8 +40,8 @@ ROUNDING = 1e-12  # numbers that are equal on paper differ by rounding: 0.1 + 0.
 class Event:
     """Something that happens or not in each row, to which the model gives a probability.
 
-    Use `top`, `rank`, `within_top`, `label` or `one_of` to make one, and pass it as `event=` to a metric, test, curve
-    or figure. Events are hashable, and `name` says what they are.
+    Use `top`, `rank`, `within_top`, `label`, `positive` or `one_of` to make one, and pass it as `event=` to a metric,
+    test, curve or figure. Events are hashable, and `name` says what they are.
     """
 
     kind: EventKind
@@ -84,7 +84,9 @@ class Event:
             return rows.top_classes(whole_number(which, "rank", 1, n_classes))[:, -1:]
         if self.kind == "within top":
             return rows.top_classes(whole_number(which, "r", 1, n_classes))
-        if self.kind == "class":
+        if self.kind == "positive class" and n_classes != 2:
+            raise BadPredictions(f"these rows have {n_classes} classes, so none is positive; use label(c)")
+        if self.kind != "one of":
             chosen = [whole_number(_class_number(rows, which), "label", 0, n_classes - 1)]
         else:
             chosen = sorted({whole_number(_class_number(rows, c), "one_of", 0, n_classes - 1) for c in which})
@@ -158,6 +160,28 @@ def label(c: int | str) -> Event:
     'class cat'
     """
     return Event("class", c)
+
+
+def positive(c: int | str = 1) -> Event:
+    """Return the event "the label is the positive class" of two classes.
+
+    Parameters
+    ----------
+    c
+        Its number, or its name, as in `label`.
+
+    Returns
+    -------
+    Event
+        Its score is the probability of the class. `event="positive"` stands for `positive()`. Rows with more than two
+        classes are refused.
+
+    Examples
+    --------
+    >>> positive("ill").name
+    'positive class ill'
+    """
+    return Event("positive class", c)
 
 
 def one_of(classes: Iterable[int | str]) -> Event:
@@ -382,11 +406,11 @@ def check_rows(
 
 
 def check_event(
-    given: object, labels: object = None, sample_weight: object = None, groups: object = None, event: Event = top
+    given: object, labels: object = None, sample_weight: object = None, groups: object = None, event: Event | str = top
 ) -> Scored:
     """Check what was passed and return one event of it."""
     rows = check_any(given, labels, sample_weight, groups)
-    refuse_no_event(event)
+    event = as_event(event)
     if isinstance(rows, Rows):
         return event.of(rows)
     if event != top:
@@ -394,12 +418,15 @@ def check_event(
     return rows
 
 
-def refuse_no_event(event: object) -> None:
-    """Refuse what is no event."""
+def as_event(event: object) -> Event:
+    """Return an event, which "positive" names too; refuse what is none."""
+    if isinstance(event, str) and event == "positive":
+        return positive()
     if not isinstance(event, Event):
         raise BadPredictions(
-            f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {shown(event)}"
+            f"event must be top, rank(r), within_top(r), label(c), one_of(classes) or 'positive'; got {shown(event)}"
         )
+    return event
 
 
 def check_any(

@@ -35,7 +35,9 @@ _ACCURACY = 0.95  # that answers must have
 _RIDGE = 1e-8  # keeps coefficients finite where scores separate the outcomes; changes others by less than 1e-6
 
 
-def aurc(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def aurc(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """Area under the risk-coverage curve: the mean error rate over all coverages.
 
     Parameters
@@ -65,7 +67,7 @@ def aurc(probabilities: object, labels: object = None, *, sample_weight: object 
 
 
 def excess_aurc(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """AURC minus that of a perfect confidence on infinitely many rows, which puts every right answer first.
 
@@ -87,7 +89,9 @@ def excess_aurc(
     return score(_excess_aurc, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def auroc(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+def auroc(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
+) -> float:
     """Probability that a right answer has a higher confidence than a wrong one; ties count half.
 
     Parameters
@@ -168,7 +172,7 @@ def _coverage_at_accuracy(event: Scored, block: Block) -> Floats:
 
 
 def calibration_slope(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Slope of the logistic regression of the outcome on the log-odds of the score.
 
@@ -196,7 +200,7 @@ def calibration_slope(
 
 
 def calibration_intercept(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Calibration in the large: what to add to the log-odds of all scores so that they are right on average.
 
@@ -221,7 +225,7 @@ def calibration_intercept(
 
 
 def observed_over_expected(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Number of events that happened over the sum of their scores.
 
@@ -245,7 +249,7 @@ def observed_over_expected(
 
 
 def integrated_calibration_index(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Mean distance between the scores and what an isotonic regression makes of them.
 

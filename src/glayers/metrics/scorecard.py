@@ -213,7 +213,7 @@ class Intervals(ByName[Interval]):
 
 
 def scorecard(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> Scorecard:
     """Score predictions by every metric, after checking that they are probabilities.
 
@@ -252,7 +252,7 @@ def intervals(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
     metrics: Iterable[str] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
@@ -302,7 +302,9 @@ def intervals(
     return Intervals(ends, card, level, n_resamples)
 
 
-def rows_to_score(given: object, labels: object, sample_weight: object, groups: object, event: Event) -> Rows | Scored:
+def rows_to_score(
+    given: object, labels: object, sample_weight: object, groups: object, event: Event | str
+) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
     rows = check_any(given, labels, sample_weight, groups, strict=True)
     warn_of_few_rows(rows)
@@ -512,7 +514,7 @@ def paired_differences(
     *,
     sample_weight: object = None,
     groups: object = None,
-    event: Event = top,
+    event: Event | str = top,
     metrics: Iterable[str] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,

@@ -177,7 +177,7 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
 
 
 def confidence_nll(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Mean log loss of the confidence: of "the answer is right", which is all that `Confidences` know.
 
@@ -204,7 +204,7 @@ def confidence_nll(
 
 
 def confidence_brier(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
 ) -> float:
     """Mean squared difference between the confidence and whether the answer is right.
 

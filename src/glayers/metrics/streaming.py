@@ -29,10 +29,10 @@ from glayers.metrics.events import (
     Event,
     Rows,
     Scored,
+    as_event,
     bin_of,
     check_any,
     rank_events,
-    refuse_no_event,
     top,
 )
 from glayers.metrics.metric import evaluate_once, score
@@ -70,11 +70,12 @@ class StreamingScorecard:
 
     exact_entries = 2**21
 
-    def __init__(self, inputs: Literal["probabilities", "logits"] = "probabilities", *, event: Event = top) -> None:
+    def __init__(
+        self, inputs: Literal["probabilities", "logits"] = "probabilities", *, event: Event | str = top
+    ) -> None:
         check_choice(inputs, ("probabilities", "logits"), "inputs")
-        refuse_no_event(event)
         self.inputs = inputs
-        self.event = event
+        self.event = as_event(event)
         self.n_rows = 0
         self.n_classes: int | None = None  # not known yet; 0 for one event per row
         self._kept: list[Rows | Scored] = []

@@ -68,7 +68,9 @@ class Measurements:
 
     def panels(self) -> dict[str, list[Spec]]:
         """Return the panels of every figure that can be drawn."""
-        drawable = [name for name, figure in FIGURES.items() if self.n_classes or not figure.needs_classes]
+        drawable = [name for name, figure in FIGURES.items() if figure.on_page]
+        if not self.n_classes:
+            drawable = [name for name in drawable if not FIGURES[name].needs_classes]
         return {name: FIGURES[name].specs(self.both) for name in drawable}
 
 

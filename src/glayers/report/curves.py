@@ -103,7 +103,7 @@ class ErrorsAbove:
         return (self.band_low - _ROUNDING <= self.actual) & (self.actual <= self.band_high + _ROUNDING)
 
 
-def reliability(rows: object, *, event: Event = top, n_bins: int = 15) -> Reliability:
+def reliability(rows: object, *, event: Event | str = top, n_bins: int = 15) -> Reliability:
     """Return the binned reliability diagram of an event.
 
     The number of hits of a calibrated model varies at most as much as a binomial number with the mean score of the bin
@@ -158,7 +158,7 @@ def _band(mean: Floats, n_effective: Floats) -> list[Floats]:
     return ends
 
 
-def errors_above(rows: object, *, event: Event = top) -> ErrorsAbove:
+def errors_above(rows: object, *, event: Event | str = top) -> ErrorsAbove:
     """Return what happens where only scores above a threshold are acted on, for thresholds from 50 to 99 %.
 
     Parameters
@@ -195,7 +195,7 @@ def errors_above(rows: object, *, event: Event = top) -> ErrorsAbove:
     return ErrorsAbove(thresholds, coverage, promised, actual, *ends)
 
 
-def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_state: int | None = 0) -> KsCurves:
+def ks_curves(rows: object, *, event: Event | str = top, points: int = 201, random_state: int | None = 0) -> KsCurves:
     """Return the KS curves of an event and the KS test.
 
     Parameters

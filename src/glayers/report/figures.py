@@ -4,6 +4,7 @@ A `Spec` holds axes, numbers, and marks that name the columns they draw. matplot
 the page draw the same specs. `FIGURES` is the only list of figures: page, paper and command line read it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.decisions.costs import DecisionCurve, net_benefit
+from glayers.decisions.watch import Watch
 from glayers.metrics import METRICS, Event, top
 from glayers.metrics.events import Rows, Scored, check_event
 from glayers.report import curves
@@ -38,6 +41,13 @@ HEADINGS: dict[str, tuple[str, Unit]] = {
     "coverage": ("automated", "percent"),
     "promised": ("errors promised", "percent"),
     "actual": ("errors made", "percent"),
+    "treat_from": ("treat from", "percent"),
+    "benefit": ("net benefit of the model", "percent"),
+    "benefit_low": ("from", "percent"),
+    "benefit_high": ("to", "percent"),
+    "of_all": ("of treating all", "percent"),
+    "batch": ("batch", "rows"),
+    "wealth": ("evidence, powers of 10", "number"),
 }
 _MOST_CLASSES = 15  # in the figure of the classes
 _IN_THE_BAND = "95 % of calibrated models"
@@ -159,7 +169,7 @@ class FigureKind(NamedTuple):
 
     `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the methods to show
     together, the first method first. `by_event` says whether it is about one event; `needs_classes` whether it needs
-    the probabilities of all classes.
+    the probabilities of all classes; `on_page` whether the report shows it.
     """
 
     title: str
@@ -167,6 +177,7 @@ class FigureKind(NamedTuple):
     specs: Callable[[Methods], list[Spec]]
     by_event: bool = False
     needs_classes: bool = False
+    on_page: bool = True
 
 
 def _before_and_after(methods: Methods) -> dict[str, Shown]:
@@ -322,6 +333,61 @@ def worst_classes(gaps: Sequence[curves.PredictedGaps]) -> Ints:
     return order[known[order]]
 
 
+def _decision_curves(methods: Methods) -> list[Spec]:
+    """Describe net benefits on the same scale."""
+    found = [net_benefit(method.scored, event=top, random_state=method.random_state) for method in methods]
+    highest = max(benefit.high for curve in found for benefit in curve.model)
+    # Treating all falls without end.
+    y = Axis("net benefit per row", -0.2 * max(highest, 0.01), 1.05 * max(highest, 0.01))
+    return [_decision_curve(curve, y, method.title) for curve, method in zip(found, methods, strict=True)]
+
+
+def _decision_curve(found: DecisionCurve, y: Axis, title: str) -> Spec:
+    """Describe what treating by the model gains at each threshold, beside treating all and none."""
+    columns = {
+        "treat_from": np.array(found.thresholds),
+        "benefit": np.array([benefit.value for benefit in found.model]),
+        "benefit_low": np.array([benefit.low for benefit in found.model]),
+        "benefit_high": np.array([benefit.high for benefit in found.model]),
+        "of_all": np.array([benefit.value for benefit in found.treat_all]),
+    }
+    ends = ("treat_from", "benefit_low", "treat_from", "benefit_high")
+    marks = (
+        Mark("segments", "ideal", (0.0, 0.0, 1.0, 0.0), "treat none"),
+        Mark("line", "before promised", ("treat_from", "of_all"), "treat all"),
+        Mark("segments", "after whisker", ends),
+        Mark("line", "after actual", ("treat_from", "benefit"), "treat by the model, with 95 % intervals"),
+    )
+    pays = (columns["benefit_low"] > 0) & (np.array([gain.low for gain in found.gain]) > 0)
+    summary = f"The model is worth using at {pays.sum()} of {len(pays)} thresholds."
+    x = Axis("treatment threshold", 0.0, 1.0)
+    return Spec(x, y, marks, columns, tuple(columns), title, summary=summary, height=0.8)
+
+
+def wealth_spec(watched: Watch) -> Spec:
+    """Describe the evidence against a model after each batch, and the line at which it is an alarm."""
+    nats = math.log(10)
+    histories = {"evidence": [batch["log_evidence"] for batch in watched.batches]}
+    for question in watched.batches[-1]["log_wealths"]:
+        histories[question] = [batch["log_wealths"][question] for batch in watched.batches]
+    looks = dict(zip(histories, ("observed", "after", "after promised", "before promised"), strict=False))
+    numbers = np.arange(1, len(watched.batches) + 1)
+    columns = {
+        "batch": np.tile(numbers, len(histories)),
+        "question": np.repeat(list(histories), len(numbers)),
+        "wealth": np.concatenate(list(histories.values())) / nats,
+    }
+    marks = [
+        Mark("line", looks[question], ("batch", "wealth"), question, ("question", question)) for question in histories
+    ]
+    alarm = -math.log(watched.alpha) / nats
+    last = max(2, len(numbers))
+    marks.append(Mark("segments", "ideal", (1, alarm, last, alarm), f"alarm: 1 / {watched.alpha:g}"))
+    x = Axis("batch", 1, last, "rows")
+    y = Axis("wealth, powers of 10", unit="number")
+    return Spec(x, y, tuple(marks), columns, ("question", "batch", "wealth"), summary=str(watched), height=0.6)
+
+
 FIGURES: dict[str, FigureKind] = {
     "errors": FigureKind(
         "Errors above a threshold",
@@ -349,5 +415,13 @@ FIGURES: dict[str, FigureKind] = {
         "furthest off for certain come first.",
         _classes,
         needs_classes=True,
+    ),
+    "decision-curve": FigureKind(
+        "Decision curve",
+        "If rows are treated from a probability on: what the model gains per row, beside treating all and none. Where "
+        "the model lies above both, it is worth using.",
+        _decision_curves,
+        by_event=True,
+        on_page=False,
     ),
 }

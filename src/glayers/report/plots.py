@@ -27,13 +27,14 @@ from matplotlib.ticker import FuncFormatter
 
 from glayers.arrays import Array
 from glayers.checks import check_choice, number_between
+from glayers.decisions.watch import Watch
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, top
-from glayers.metrics.events import check_any
-from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec
+from glayers.metrics.events import as_event, check_any
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, wealth_spec
 from glayers.report.words import Unit, shortened
 
-__all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style"]
+__all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style", "watch_figure"]
 
 TEXT = 8.0  # points
 SMALL = 7.0  # the least that most journals ask for
@@ -72,7 +73,7 @@ def figure(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | str = top,
     random_state: int = 0,
     width: float | None = None,
 ) -> Figure:
@@ -116,20 +117,50 @@ def figure(
     given = []
     for name, probabilities in methods.items():
         rows = check_any(probabilities, labels, sample_weight, strict=True)
-        given.append(Shown(name, rows, event, random_state))
+        given.append(Shown(name, rows, as_event(event), random_state))
     if width is not None:
         width = number_between(width, "width", 0, 100)
     return _figure_of(FIGURES[kind].specs(given), width)
 
 
-def _figure_of(specs: Sequence[Spec], width: float | None) -> Figure:
+def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
+    """Draw the evidence against a model after each batch.
+
+    Parameters
+    ----------
+    watched
+        What `glayers.watch` returned, or `Watch.load(path)`.
+    width
+        The width in inches.
+
+    Returns
+    -------
+    Figure
+        The evidence is the mean of the other lines. It is an alarm from the dashed line on.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> seen = Watch()
+    >>> seen.update(Confidences([0.9, 0.6, 0.8], [True, False, True]))
+    True
+    >>> watch_figure(seen).axes[0].get_xlabel()
+    'batch'
+    """
+    if not watched.batches:
+        raise BadPredictions("this watch has seen no batch yet, so there is nothing to draw")
+    return _figure_of([wealth_spec(watched)], number_between(width, "width", 0, 100), height=2.2)
+
+
+def _figure_of(specs: Sequence[Spec], width: float | None, height: float | None = None) -> Figure:
     """Draw specs side by side, and collect their legends into one."""
     names = specs[0].y.names
     across = min(_ACROSS, len(specs))
     panel = 4.2 if names else PANEL  # room for names
     if width is not None:
         panel = width / across
-    height = max(2.2, panel)
+    if height is None:
+        height = max(2.2, panel)
     if names:
         height = 0.22 * len(names) + 0.8
     with style():
@@ -228,7 +259,7 @@ def draw(axes: Axes, spec: Spec) -> Axes:
     --------
     >>> from glayers import Confidences
     >>> from glayers.report.curves import ks_curves
-    >>> from glayers.report.figures import gap_spec
+    >>> from glayers.report.figures import gap_spec, wealth_spec
     >>> found = ks_curves(Confidences([0.9, 0.6, 0.8], [True, False, True]))
     >>> draw(Figure().add_subplot(), gap_spec(found)).get_ylabel()
     'predicted minus observed'
@@ -264,7 +295,7 @@ class _Display:
         labels: object = None,
         *,
         sample_weight: object = None,
-        event: Event = top,
+        event: Event | str = top,
         name: str = "",
         ax: Axes | None = None,
     ) -> Self:
@@ -404,6 +435,8 @@ def _set_ticks(axis: Any, wanted: Axis) -> None:
     if wanted.names:
         axis.set_ticks(range(len(wanted.names)), wanted.names, parse_math=False)
     else:
+        if wanted.unit == "rows":
+            axis.get_major_locator().set_params(integer=True)
         axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value, wanted.unit)))
 
 
