@@ -312,11 +312,7 @@ def fit_parts(
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     if precisions is None:
-        found = np.array([USUAL[name] for name in design.names])
-        found, point = find_precisions(design.take(sample), found, point, _MOST_ROUNDS)
-        if np.count_nonzero(design.weights) > len(design.labels[sample]):  # more rows determine more coefficients
-            found, point = find_precisions(design, found, point, _ROUNDS_OF_ALL)
-        precisions = dict(zip(design.names, found.tolist(), strict=True))
+        precisions, point = _start(design, sample)
         enough = 0.03
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(point)
@@ -372,6 +368,16 @@ def _prepared(
     if "shared" not in names:
         error = _factor_error(raised[sample], design.weights[sample], float(design.weights.sum()))
     return floor, design, sample, error
+
+
+def _start(design: Design, sample: Any) -> tuple[Mapping[str, float], Floats]:
+    """Return the precisions that the rows determine, and coefficients to start from: by a sample, then by all rows."""
+    point = np.zeros(design.owners.size)
+    found = np.array([USUAL[name] for name in design.names])
+    found, point = find_precisions(design.take(sample), found, point, _MOST_ROUNDS)
+    if np.count_nonzero(design.weights) > len(design.labels[sample]):  # more rows determine more coefficients
+        found, point = find_precisions(design, found, point, _ROUNDS_OF_ALL)
+    return dict(zip(design.names, found.tolist(), strict=True)), point
 
 
 def _effect_of_groups(problem: PenalisedLoss, state: State, curvature: Curvature, groups: Array | None) -> float:

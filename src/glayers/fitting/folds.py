@@ -126,6 +126,8 @@ def design_effect(slopes: Floats, groups: Array | None) -> float:
         return 1.0
     _, members = np.unique(groups, return_inverse=True)
     sums = np.bincount(members, slopes)
+    if len(sums) == 1:  # its rows may be copies of one
+        return float(len(slopes))
     return max(1.0, float(sums @ sums / (slopes @ slopes)) * len(sums) / (len(sums) - 1))
 
 

@@ -619,7 +619,7 @@ def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows | Scored, 
 
 def _test_event(
     given: Rows | Scored,
-    event: Event,
+    event: Event | str,
     edges: Floats | None,
     n_resamples: int,
     level: float,

@@ -315,7 +315,7 @@ class _Display:
             Where to draw; None makes a figure.
         """
         rows = check_any(probabilities, labels, sample_weight, strict=True)
-        [spec] = FIGURES[cls._kind].specs([Shown(name, rows, event)])
+        [spec] = FIGURES[cls._kind].specs([Shown(name, rows, as_event(event))])
         return cls(spec).plot(ax=ax)
 
     @classmethod

@@ -18,6 +18,7 @@ from glayers.checks import check_confidence, check_probabilities, possible_logit
 from glayers.errors import BadPredictions, GlayersError, listed, needs_extra
 from glayers.maps import Chain
 from glayers.serving.fast import Fast, applied
+from glayers.serving.sets import class_scores, classes_in_sets
 
 if TYPE_CHECKING:
     from glayers.predictions import Confidences, Predictions
@@ -205,13 +206,11 @@ class Predictor:
         >>> round(float(sets[np.arange(len(test)), test.labels].mean()), 2), round(float(sets.sum(axis=1).mean()), 1)
         (0.95, 1.1)
         """
-        from glayers.serving import sets  # on first use: the artifact, which it needs, imports this module
-
         threshold = self._set_threshold(level, kind)
         calibrated = self.transform(logits)
         if _is_foreign(calibrated):
-            return sets.class_scores(calibrated, kind) >= threshold
-        return sets.classes_in_sets(calibrated, kind, threshold)
+            return class_scores(calibrated, kind) >= threshold
+        return classes_in_sets(calibrated, kind, threshold)
 
     def _set_threshold(self, level: float, kind: str) -> float:
         """Return the least score of classes in a set, or say why there is none."""

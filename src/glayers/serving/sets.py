@@ -23,7 +23,6 @@ from glayers.arrays import Bools, Floats, Ints, array_namespace, effective_rows,
 from glayers.checks import check_choice, to_float
 from glayers.errors import BadFile, BadPredictions, shown
 from glayers.predictions import Predictions
-from glayers.serving.artifact import decoded
 
 KINDS = ("least ambiguous", "adaptive")
 LEVELS = (*(np.arange(100, 200) / 200).tolist(), 0.999)
@@ -37,6 +36,11 @@ class SetThresholds:
 
     least_ambiguous: tuple[float, ...]
     adaptive: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for thresholds in (self.least_ambiguous, self.adaptive):
+            if len(thresholds) != len(LEVELS) or not all(isinstance(each, float) for each in thresholds):
+                raise BadFile(f"the thresholds of prediction sets must be {len(LEVELS)} numbers per kind")
 
     @classmethod
     def of(cls, held_out: Predictions) -> Self:
@@ -68,15 +72,6 @@ class SetThresholds:
             raise BadPredictions(f"level must be a number from {LEVELS[0]} to {LEVELS[-1]}; got {shown(level)}")
         thresholds = self.adaptive if kind == "adaptive" else self.least_ambiguous
         return thresholds[int(np.searchsorted(LEVELS, number - _ROUNDING))]
-
-    @classmethod
-    def from_dict(cls, facts: object) -> Self:
-        """Return the record that a file holds. Raise an error for anything else."""
-        found = decoded(cls, facts, "the thresholds of prediction sets")
-        for thresholds in (found.least_ambiguous, found.adaptive):
-            if len(thresholds) != len(LEVELS) or not all(isinstance(each, float) for each in thresholds):
-                raise BadFile(f"the thresholds of prediction sets must be {len(LEVELS)} numbers per kind")
-        return found
 
 
 def _thresholds(ascending: Floats, before: Floats, n_rows: float) -> tuple[float, ...]:
