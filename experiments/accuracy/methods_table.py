@@ -26,6 +26,7 @@ OURS = [
     "matrix",
     "matrix-odir",
     "dirichlet",
+    "order-invariant",
     "isotonic",
     "g-layers",
     "shared-g-layers",

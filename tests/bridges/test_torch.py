@@ -291,7 +291,7 @@ def test_one_logit_stays_one_so_that_its_sigmoid_is_the_probability() -> None:
     assert network.predict_proba(z).shape == (9, 2)
 
 
-@pytest.mark.parametrize("name", ["auto", "isotonic", "matrix"])
+@pytest.mark.parametrize("name", ["auto", "isotonic", "matrix", "order-invariant"])
 @pytest.mark.parametrize(("shape", "axis"), [((5, 7, 4), -1), ((1, 7, 4), 2), ((3, 4, 5, 2), 1), ((4, 4, 4), 1)])
 @pytest.mark.parametrize("columns", [4, 1])
 def test_the_classes_may_lie_on_any_axis(name: str, shape: tuple[int, ...], axis: int, columns: int) -> None:

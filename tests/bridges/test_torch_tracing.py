@@ -72,7 +72,7 @@ def kinds(chain: Chain) -> Iterator[str]:
 
 
 # Tracing, exporting and compiling take long. These few contain every step of every calibrator.
-ALL_STEPS = ["auto", "g-layers", "vector", "platt", "quadratic"]
+ALL_STEPS = ["auto", "g-layers", "vector", "order-invariant", "platt", "quadratic"]
 ALL_STEPS += ["isotonic"]
 
 

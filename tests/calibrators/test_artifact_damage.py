@@ -231,7 +231,7 @@ def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Pa
 # Files damaged at random.
 
 
-SOUND = ["temperature", "g-layers", "histogram"]
+SOUND = ["temperature", "g-layers", "order-invariant", "histogram"]
 
 
 @pytest.fixture(scope="module")

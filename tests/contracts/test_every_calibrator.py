@@ -153,7 +153,7 @@ def test_fitting_again_forgets_the_first_fit(name: str) -> None:
 
 
 # Groups matter where rows are cut into folds.
-@pytest.mark.parametrize("name", ["temperature", "shared-g-layers"])
+@pytest.mark.parametrize("name", ["temperature", "shared-g-layers", "order-invariant"])
 def test_predictions_are_fitted_as_their_parts_whatever_the_names_of_classes_and_groups(name: str) -> None:
     z, labels = tilted()
     groups = np.random.default_rng(3).integers(0, 40, ROWS)

@@ -12,7 +12,7 @@ from glayers.calibrators.one_versus_rest import TableCalibrator
 from tests.contracts.calibrators import FAST
 from tests.fuzz.mutations import Random, pick
 
-TORCH = ("auto", "g-layers", "g-layers-paper", "shared-g-layers")
+TORCH = ("auto", "g-layers", "g-layers-paper", "shared-g-layers", "order-invariant")
 # In g-layers, little enough that an input takes a moment.
 SETTINGS = FAST | {"auto": {"time_budget": 0.0, "n_folds": 2}}
 

@@ -8,7 +8,8 @@ from hypothesis.extra.numpy import arrays
 
 from glayers.activations import log_softmax, softmax
 from glayers.maps import Chain, Dense, Diagonal, Scale
-from glayers.maps.mixtures import KeepOrder, Stack, UniformShare, in_order_of
+from glayers.maps.mixtures import Stack, UniformShare
+from glayers.maps.order import KeepOrder, in_order_of
 from tests.lazy import torch
 from tests.strategies import Numbers
 

@@ -23,13 +23,14 @@ from glayers.calibrators.one_versus_rest import (
     PlattScaling,
     QuadraticScaling,
 )
+from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.serving import artifact
 
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
-__all__ += ["MatrixScaling", "MultiLabelCalibrator", "PaperGLayers", "PlattScaling"]
+__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
 __all__ += ["QuadraticScaling", "SharedGLayers", "TemperatureScaling"]
 __all__ += ["VectorScaling", "load"]
 
@@ -43,6 +44,7 @@ _ALL: tuple[type[Estimator], ...] = (
     GLayers,
     PaperGLayers,
     SharedGLayers,
+    OrderPreserving,
     PlattScaling,
     QuadraticScaling,
     BetaCalibration,

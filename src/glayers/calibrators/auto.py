@@ -30,7 +30,7 @@ from glayers.fitting.folds import assign_folds, draw_rows, paired_gain, row_weig
 from glayers.fitting.simplex import held_out_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
 from glayers.maps import Chain, KeepOrder, Reference, Stack, UniformShare, n_learned
-from glayers.maps.mixtures import in_order_of
+from glayers.maps.order import in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map

@@ -5,5 +5,6 @@ Each module lists its public names in its own `__all__`.
 
 from glayers.maps.corrections import *
 from glayers.maps.mixtures import *
+from glayers.maps.order import *
 from glayers.maps.steps import *
 from glayers.maps.tables import *

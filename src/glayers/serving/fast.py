@@ -14,7 +14,8 @@ import numpy as np
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
 from glayers.maps.corrections import DEPTH, LOWEST, Corrected, Shared, TopProbabilities, bends
-from glayers.maps.mixtures import KeepOrder, Stack, UniformShare, in_order_of
+from glayers.maps.mixtures import Stack, UniformShare
+from glayers.maps.order import KeepOrder, in_order_of
 from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache

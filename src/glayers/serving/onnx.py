@@ -404,6 +404,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduced("ReduceSum"),
     "take": lambda x, places: places.graph.add("Gather", x, places),
     "take_along_axis": lambda x, places, axis: x.graph.add("GatherElements", x, places, axis=axis),
+    "tanh": _elementwise("Tanh"),
     "where": _where,
     "zeros_like": _zeros_like,
 }
