@@ -272,9 +272,12 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int = _LARGE
     limits = f"at least {least}"
     if most < 2**64 and most != _LARGEST:  # a longer number would only tire the reader
         limits = f"in {least}..{most}"
-    number = operator.index(value) if hasattr(value, "__index__") else None
-    if isinstance(value, bool | np.bool_) or number is None or not least <= number <= most:
-        beyond = f", more than {most:,}" if number is not None and number > most else ""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool | np.bool_) or not least <= number <= most:
+        beyond = f", more than {most:,}" if number > most else ""
         raise BadPredictions(f"{name} must be {limits}, a whole number; got {shown(value)}{beyond}")
     return number
 

@@ -27,6 +27,7 @@ import glayers.calibrators, pyarrow.parquet
 from glayers.cli import main, models
 owners = {"os": os, "Path": pathlib.Path, "models": models}
 gc.freeze()  # or every child would visit all objects when it ends
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background would ignore
 for owner, name, sent, *words in json.loads(sys.argv[1]):
     child = os.fork()
     if not child:
