@@ -33,7 +33,7 @@ def main() -> None:
     lines = [line for name in SETS for line in measure(name, folder)]
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    head = [name.replace("_", " ") for name in COLUMNS]
+    head: list[object] = [name.replace("_", " ") for name in COLUMNS]
     table = ["| " + " | ".join(map(str, line)) + " |" for line in (head, ["---"] * len(head), *lines)]
     text = "Made by `python -m experiments.statistics.star_stability --logits DIR`. Numbers of resamples in which the "
     text += f"stars of {', '.join(METHODS)} and no calibration differ from those of all rows. A single star would go "
