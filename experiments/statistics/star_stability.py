@@ -33,8 +33,9 @@ def main() -> None:
     lines = [line for name in SETS for line in measure(name, folder)]
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    head = [name.replace("_", " ") for name in COLUMNS]
-    table = ["| " + " | ".join(map(str, line)) + " |" for line in (head, ["---"] * len(head), *lines)]
+    head: list[object] = [name.replace("_", " ") for name in COLUMNS]
+    dashes: list[object] = ["---"] * len(head)
+    table = ["| " + " | ".join(map(str, line)) + " |" for line in [head, dashes, *lines]]
     text = "Made by `python -m experiments.statistics.star_stability --logits DIR`. Numbers of resamples in which the "
     text += f"stars of {', '.join(METHODS)} and no calibration differ from those of all rows. A single star would go "
     text += f"to the best method alone. {ROWS:,} test rows, drawn with replacement.\n\n"

@@ -100,15 +100,15 @@ def test_cells_of_neighbouring_scores_have_the_errors_of_their_rows(
     kind: str, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)
-    scores = SCORES[kind](rng, 20_000)
-    rows = Confidences(scores, rng.random(20_000) < scores, weights=rng.lognormal(size=20_000) if weighted else None)
-    one_by_one = [test(rows, n_resamples=1_500) for test in (metrics.ks_test, metrics.ece_test)]
+    scores = SCORES[kind](rng, 6_000)
+    rows = Confidences(scores, rng.random(6_000) < scores, weights=rng.lognormal(size=6_000) if weighted else None)
+    one_by_one = [test(rows, n_resamples=300) for test in (metrics.ks_test, metrics.ece_test)]
     monkeypatch.setattr("glayers.metrics.null_distribution._MOST_ROWS", 1_000)
-    in_cells = [test(rows, n_resamples=1_500) for test in (metrics.ks_test, metrics.ece_test)]
+    in_cells = [test(rows, n_resamples=300) for test in (metrics.ks_test, metrics.ece_test)]
     for rows_drawn, cells_drawn in zip(one_by_one, in_cells, strict=True):
         assert cells_drawn.value == rows_drawn.value
-        assert cells_drawn.expected == pytest.approx(rows_drawn.expected, rel=0.07)
-        assert cells_drawn.bound == pytest.approx(rows_drawn.bound, rel=0.09)
+        assert cells_drawn.expected == pytest.approx(rows_drawn.expected, rel=0.12)
+        assert cells_drawn.bound == pytest.approx(rows_drawn.bound, rel=0.2)
 
 
 @every_event

@@ -326,7 +326,7 @@ def ece_per_class(
     [0.2, 0.4, 0.4]
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _ece_per_class(rows, rows.weights, n_bins)
+    return _ece_per_class(rows, rows.weights, whole_number(n_bins, "n_bins", least=1))
 
 
 def smooth_ece(

@@ -334,7 +334,6 @@ def calibration_test(
     rows, sums = _running_sums(given, scored)
     statistics: dict[str, Statistic] = {name: running.errors for name, running in sums.items()}
     values = {name: running.error for name, running in sums.items()}
-    values["ks"] = RunningSum(scored).error  # cells may hide a little of it
     if isinstance(given, Rows) and given.groups is None:
         statistics[_CLASSES] = _class_statistic(given)
         values[_CLASSES] = float(error_of_each_class(given, given.weights).mean())
@@ -343,6 +342,7 @@ def calibration_test(
     whole_number(n_resamples, f"for {len(statistics)} tests at level {level:g}, n_resamples", least)
     drawn = redraw(rows, list(statistics.values()), n_resamples, rng, progress)
     tests, adjusted = _compared(values, drawn, sums, level)
+    tests["ks"] = replace(tests["ks"], value=RunningSum(scored).error)  # cells hide a little of it, also in draws
     allowed = None
     needed = None
     weighted = isinstance(rows, Rows) and rows.cached(label_law) is not None
@@ -631,8 +631,8 @@ def _test_event(
     rows, named = _drawn_rows(given, event, BIN_EDGES if edges is None else edges)
     running = RunningSum(rows if isinstance(rows, Scored) else scored, named, edges)
     drawn = redraw(rows, [running.errors], n_resamples, rng)
-    value = RunningSum(scored, edges=edges).error  # cells may hide a little of it
-    return _allow_for_unseen_failures(running, compare_with_draws(value, drawn[:, 0], level))
+    found = _allow_for_unseen_failures(running, compare_with_draws(running.error, drawn[:, 0], level))
+    return replace(found, value=RunningSum(scored, edges=edges).error)  # cells hide a little of it, also in draws
 
 
 def _allow_for_unseen_failures(running: RunningSum, found: CalibrationTest) -> CalibrationTest:

@@ -197,10 +197,11 @@ def in_cells(event: Scored, edges: Floats) -> Scored:
     # Both terms grow with the score, so that cells are runs of neighbours.
     cell = (rows_up_to - 1) * _CELLS // len(event) + bin_of(scores, edges)
     cell = np.unique(cell, return_inverse=True)[1][which]
-    weights = np.bincount(cell, event.weights)
+    weights: Floats = np.bincount(cell, event.weights).astype(np.float64)
     counts = kish(weights, np.bincount(cell, event.weights**2))
-    means = [np.bincount(cell, event.weights * values) / weights for values in (event.scores, event.hits)]
-    return Scored(*means, given_weights=weights, counts=counts)
+    scores = np.bincount(cell, event.weights * event.scores) / weights
+    hits = np.bincount(cell, event.weights * event.hits) / weights
+    return Scored(scores, hits, counts, given_weights=weights)
 
 
 def redraw(
@@ -229,6 +230,7 @@ def redraw(
         return drawn
     done = 0
     with progress_bar(progress, "redrawing labels", n_resamples) as advance:
+        outcomes: Iterator[tuple[Array, Floats]]
         if isinstance(rows, Scored):
             outcomes = _hits_and_weights(rows, n_resamples, rng)
         else:
@@ -242,7 +244,7 @@ def redraw(
     return drawn
 
 
-def _hits_and_weights(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Floats, Floats]]:
+def _hits_and_weights(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Array, Floats]]:
     """Yield drawn hits of an event, or shares of hits, (b, n), and weights (1, n)."""
     scores = np.clip(event.scores, 0.0, 1.0)  # rounding may have left them just outside
     step = max(1, _ENTRIES // len(event))
@@ -259,7 +261,7 @@ def _hits_and_weights(event: Scored, n_resamples: int, rng: np.random.Generator)
 
 def _labels_and_weights(
     rows: Rows, n_resamples: int, rng: np.random.Generator, truths: Iterable[Array] | None
-) -> Iterator[tuple[Ints, Floats]]:
+) -> Iterator[tuple[Array, Floats]]:
     """Yield drawn labels (b, n), and weights that sum to 1, (b or 1, n)."""
     if truths is not None:
         for probabilities in truths:
