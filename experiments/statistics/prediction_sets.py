@@ -174,7 +174,9 @@ def page(lines: list[list[str]]) -> str:
         f"more than three; {np.sum(apart > 2)} are above by more than two, and {np.sum(apart > 3)} by more than three. "
         f"Adaptive sets always hold the predicted class, so they cover more than the level where the accuracy is "
         f"higher. MAPIE's adaptive sets by default always hold the class at which the sum passes the threshold, and "
-        f"cover more than the level; `random` leaves that class out at random. It has none for two classes.\n\n"
+        f"cover more than the level; `random` leaves that class out at random. It has none for two classes. Lines with "
+        f"the same data and rows share their draws, so they err together. A set of logits has {SPLITS} splits only, "
+        f"whose spread says little about the error of their mean.\n\n"
     )
     heads = [name.replace("_", " ") for name in COLUMNS]
     return text + markdown_table([heads, *lines], text_columns=2) + "\n"
