@@ -73,8 +73,8 @@ def simulated() -> Iterator[list[Any]]:
             for name, method in methods().items():
                 found: dict[Any, list[Any]] = {}
                 for seed in range(draws):
-                    for key, numbers in one_draw(method, classes, rows, seed).items():
-                        found.setdefault(key, []).append(numbers)
+                    for key, both in one_draw(method, classes, rows, seed).items():
+                        found.setdefault(key, []).append(both)
                 for (kind, level), numbers in found.items():
                     yield [f"simulated, {classes} classes", name, rows, kind, level, *summary(numbers), "", "", "", ""]
 
