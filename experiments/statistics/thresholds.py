@@ -39,8 +39,8 @@ def main() -> None:
     only_mapie = parser.parse_args().mapie
     known = {}
     with RESULTS.open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            known[line["classes"], line["rows"], line["target"]] = line
+        for entry in csv.DictReader(file):
+            known[entry["classes"], entry["rows"], entry["target"]] = entry
     lines = []
     for classes in CLASSES:
         confidence, true = population(classes)
@@ -101,7 +101,7 @@ def cell(
         found = find(Confidences(confidence[drawn], rng.uniform(size=rows) < true[drawn]), target)
         if found is not None:
             answered = np.searchsorted(-curve[0], -found, side="right")
-            broken += answered > 0 and curve[1][answered - 1] < target
+            broken += int(answered > 0 and curve[1][answered - 1] < target)
             covered += answered / POPULATION
     return [f"{broken / draws:.3f}", f"{covered / draws:.3f}"]
 

@@ -250,7 +250,7 @@ def test_confidences_cannot_conform() -> None:
     rows = Confidences([0.6, 0.7, 0.8, 0.9] * 10, [0, 1, 1, 1] * 10)
     fitted = TemperatureScaling(inputs="confidence").fit_predictions(rows)
     with pytest.raises(GlayersError, match="a confidence has no classes for prediction sets"):
-        fitted.conform(rows)
+        fitted.conform(rows)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not fitted yet"):  # scikit-learn's error is one
         TemperatureScaling().conform(drawn(20, 0))
 

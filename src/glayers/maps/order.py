@@ -89,7 +89,7 @@ class KeepOrder(Step):
     Exact up to rounding: logits so close that `slope` times their gap is lost in rounding become a tie.
     """
 
-    slope: Annotated[Any, Numbers(low=0.0, learned="none")]
+    slope: Annotated[Any, Numbers(learned="none")]
     branches: tuple[Chain]
     completes: ClassVar[bool] = True
 
