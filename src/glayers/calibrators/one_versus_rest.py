@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Bools, Floats, Ints
+from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.checks import whole_number
 from glayers.fitting.floor import fit_floor
@@ -261,7 +261,7 @@ class TableCalibrator(Calibrator):
     _name: ClassVar[str]
 
     @abstractmethod
-    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:
+    def _table(self, scores: Floats, rows: Array, hits: Array, n_classes: int) -> Table:
         """Return the table of one class, given each score once, ascending, and the weights of its rows and hits."""
 
     def _fit(self, given: Predictions) -> Fitted:
@@ -303,7 +303,7 @@ class IsotonicCalibration(TableCalibrator):
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
     _name = "isotonic calibration"
 
-    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:  # noqa: ARG002
+    def _table(self, scores: Floats, rows: Array, hits: Array, n_classes: int) -> Table:  # noqa: ARG002
         from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
 
         found = isotonic_regression(hits / rows, weights=rows)
@@ -338,14 +338,14 @@ class HistogramBinning(TableCalibrator):
 
     n_bins: int = 15
 
-    def _table(self, scores: Floats, rows: Floats, hits: Floats, n_classes: int) -> Table:
+    def _table(self, scores: Floats, rows: Array, hits: Array, n_classes: int) -> Table:
         edges = equal_mass_edges(scores, rows, self.n_bins)
         bins = np.searchsorted(edges, scores, side="right")
         rates = (np.bincount(bins, hits) + 1 / n_classes) / (np.bincount(bins, rows) + 1)
         return table_of_bins(edges, rates)
 
 
-def equal_mass_edges(scores: Floats, rows: Floats, n_bins: int) -> Floats:
+def equal_mass_edges(scores: Floats, rows: Array, n_bins: int) -> Floats:
     """Cut scores into at most `n_bins` bins of equal weight; return the scores at which the next bin begins.
 
     A score goes to the bin of the middle of its rows.
