@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # The Python blocks of these pages write what their commands read, so that they run here and not in `test_documents`.
 WRITES_ITS_FILES = {
-    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("use-language-models", "other-inputs", "use-scikit-learn", "monitoring")
+    ROOT / "docs" / "how-to" / f"{name}.md"
+    for name in ("use-language-models", "other-inputs", "use-scikit-learn", "monitoring")
 }
 pytestmark = pytest.mark.thorough
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
