@@ -8,8 +8,8 @@ another temperature. Errors are in points of accuracy, means over splits that `e
 
 CBPE of nannyml (one isotonic regression per class) has pins of its own, so that it runs in another environment, before
 this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to
-FILE, which `--with-cbpe FILE` adds to the table. nannyml 0.13.1 also needs statsmodels, which it does not name, and sends
-usage data unless NML_DISABLE_USAGE_LOGGING is set.
+FILE, which `--with-cbpe FILE` adds to the table. nannyml 0.13.1 also needs statsmodels, which it does not name, and
+sends usage data unless NML_DISABLE_USAGE_LOGGING is set.
 """
 
 import argparse

@@ -48,8 +48,8 @@ def main() -> None:
         csv.writer(table, lineterminator="\n").writerows([COLUMNS, *lines])
     head = (
         "Made by `python -m experiments.statistics.realised_costs --logits DIR`. Mean cost per test row, and what "
-        f"calibration by `auto` saves, with 95 % intervals. A wrong answer costs 1, to miss class 0 costs {MISSED:g}, to "
-        f"abstain costs {ABSTAIN:g}. Where an interval holds 0, calibration saves nothing for certain.\n\n"
+        f"calibration by `auto` saves, with 95 % intervals. A wrong answer costs 1, to miss class 0 costs {MISSED:g}, "
+        f"to abstain costs {ABSTAIN:g}. Where an interval holds 0, calibration saves nothing for certain.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), head + markdown_table([COLUMNS, *lines]) + "\n")
 

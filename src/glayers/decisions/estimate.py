@@ -187,13 +187,13 @@ def estimate(
         for labels in _drawn_labels(suited, logits, p, n_draws, np.random.default_rng(random_state))
     ]
     found = []
-    for answer, part, drawn in zip(answers, parts, np.moveaxis(draws, 1, 0), strict=True):
+    for answer, part, drawn in zip(answers, parts, np.moveaxis(np.array(draws), 1, 0), strict=True):
         value, confusion = answer.expected(p[part])
         accuracy, auroc, cost, *by_class = _ranges(value, drawn, level)
         classes = {}
         for c, name in enumerate(suited.class_names_ or range(len(confusion))):
             classes[str(name)] = dict(zip(_BY_CLASS, by_class[c :: len(confusion)], strict=True))
-        facts = {"rows": len(p[part]), "level": level, "adapted": suited is not calibrator}
+        facts: dict[str, Any] = {"rows": len(p[part]), "level": level, "adapted": suited is not calibrator}
         found.append(Estimate(accuracy, auroc, classes, confusion, **facts, cost=None if costs is None else cost))
     return replace(found[0], groups=dict(zip(names, found[1:], strict=True)))
 
