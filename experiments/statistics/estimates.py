@@ -80,8 +80,8 @@ def main() -> None:
             print(file.stem, kind, *summary(found[file.stem, kind]), flush=True)
     if given.with_cbpe is not None:
         with given.with_cbpe.open(encoding="utf-8") as table:
-            for name, kind, seed, error in csv.reader(table):
-                numbers = found[name, kind][int(seed)]
+            for name, kind, place, error in csv.reader(table):
+                numbers = found[name, kind][int(place)]
                 if numbers is not None:
                     numbers[-1] = float(error)
     lines = [[*names, *summary(each)] for names, each in found.items()]
@@ -119,7 +119,7 @@ def one(split: Split, seed: int) -> dict[str, list[float] | None]:
 
 def write_cbpe(folder: Path, output: Path) -> None:
     """Write the absolute error of CBPE, whose predictions are those of the network, by set, kind and split."""
-    import nannyml
+    import nannyml  # type: ignore[import-not-found]
     import pandas as pd
 
     def frame(logits: np.ndarray, labels: np.ndarray) -> Any:
