@@ -3,8 +3,8 @@
 Writes experiments/results/estimates.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
 logits_test, y_test. The rows of a set are shuffled; half of them, at most 5,000, are calibration rows, and 1,000
 others, at most half of those left, are new rows. "Resampled classes" draws the new rows without replacement with other
-class frequencies (Dirichlet, 2 per class); "another network" takes new rows whose logits are those of a network with
-another temperature. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
+class frequencies (Dirichlet, 2 per class); "another network" takes new rows of the same task from the next
+set, where there is one. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
 
 CBPE of nannyml (one isotonic regression per class) has pins of its own, so that it runs in another environment, before
 this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to
@@ -15,6 +15,7 @@ sends usage data unless NML_DISABLE_USAGE_LOGGING is set.
 import argparse
 import csv
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,7 @@ class Split:
     """Calibration rows, and new rows of each kind."""
 
     def __init__(self, file: Path, seed: int) -> None:
-        with np.load(file) as parts:
-            logits = np.concatenate([parts["logits_val"], parts["logits_test"]])
-            labels = np.concatenate([parts["y_val"], parts["y_test"]]).ravel().astype(int)
+        logits, labels = rows_of(file)
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(labels))
         half = min(MOST, len(labels) // 2)
@@ -47,8 +46,29 @@ class Split:
         self.logits = logits[order[:half]]
         self.labels = labels[order[:half]]
         same = logits[rest[:n_new]], labels[rest[:n_new]]
-        other = 1.4 * same[0], same[1]
-        self.new = dict(zip(KINDS, [same, (logits[drawn], labels[drawn]), other], strict=True))
+        self.new = {"the same kind": same, "resampled classes": (logits[drawn], labels[drawn])}
+        other = sibling(file)
+        if other is not None:
+            logits, labels = rows_of(other)
+            some = rng.permutation(len(labels))[:n_new]
+            self.new["another network"] = logits[some], labels[some]
+
+
+def rows_of(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return all rows of a set."""
+    with np.load(file) as parts:
+        logits = np.concatenate([parts["logits_val"], parts["logits_test"]])
+        return logits, np.concatenate([parts["y_val"], parts["y_test"]]).ravel().astype(int)
+
+
+@cache
+def sibling(file: Path) -> Path | None:
+    """Return the next set, in a circle, with the same classes by another network; None if there is none."""
+    task = file.stem.split("_")[0]
+    others = [each for each in sorted(file.parent.glob(f"{task}_*.npz")) if "longtail" not in each.stem]
+    if len(others) < 2:
+        return None
+    return others[(others.index(file) + 1) % len(others)]
 
 
 def files_of(folder: Path, splits: dict[str, int]) -> list[tuple[Path, int]]:
@@ -76,13 +96,14 @@ def main() -> None:
         for seed in range(n_splits):
             for kind, numbers in one(Split(file, seed), seed).items():
                 found.setdefault((file.stem, kind), []).append(numbers)
-        for kind in KINDS:
-            print(file.stem, kind, *summary(found[file.stem, kind]), flush=True)
+        for name, kind in found:
+            if name == file.stem:
+                print(name, kind, *summary(found[name, kind]), flush=True)
     if given.with_cbpe is not None:
         with given.with_cbpe.open(encoding="utf-8") as table:
             for name, kind, place, error in csv.reader(table):
                 numbers = found[name, kind][int(place)]
-                if numbers is not None:
+                if numbers is not None and kind != "another network":
                     numbers[-1] = float(error)
     lines = [[*names, *summary(each)] for names, each in found.items()]
     for kind in KINDS:
