@@ -102,8 +102,10 @@ def main() -> None:
     if given.with_cbpe is not None:
         with given.with_cbpe.open(encoding="utf-8") as table:
             for name, kind, place, error in csv.reader(table):
-                numbers = found[name, kind][int(place)]
-                if numbers is not None and kind != "another network":
+                numbers = None
+                if kind != "another network":  # of which most are refused
+                    numbers = found[name, kind][int(place)]
+                if numbers is not None:
                     numbers[-1] = float(error)
     lines = [[*names, *summary(each)] for names, each in found.items()]
     for kind in KINDS:
