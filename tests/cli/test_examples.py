@@ -72,7 +72,7 @@ def follow(line: str) -> str:
         return Path(words[0]).read_text(encoding="utf-8")
     assert program == "glayers", line
     output = None
-    if words[-2] == ">":
+    if words[-2:-1] == [">"]:
         *words, _, output = words
     for place, word in enumerate(words):  # remove the output of an earlier example
         if word in ("-o", "--output", "--report"):
@@ -112,9 +112,9 @@ def test_the_page_of_the_command_line_shows_what_is_printed(monkeypatch: pytest.
     found: dict[tuple[bytes, int], Any] = {}
 
     def once(rows: Any, statistics: Any, *settings: Any) -> Any:
-        key = rows.probabilities.tobytes(), len(statistics)  # several commands test the same rows
         if len(statistics) == 1:  # may be of any event
             return redraw(rows, statistics, *settings)
+        key = rows.probabilities.tobytes(), len(statistics)  # several commands test the same rows
         return found[key] if key in found else found.setdefault(key, redraw(rows, statistics, *settings))
 
     monkeypatch.setattr(calibration_tests, "redraw", once)

@@ -114,7 +114,7 @@ def test_apply_writes_prediction_sets(folder: Path, ending: str) -> None:
 
 
 def test_sets_that_cannot_be_made_are_refused(folder: Path) -> None:
-    run("fit", "calibration.npz", "-o", "i.safetensors", "-m", "isotonic", "--quiet")
+    run("fit", "calibration.npz", "-o", "i.safetensors", "-m", "isotonic")
     run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature")
     apply = ["apply", "t.safetensors", "test.npz", "-o"]
     assert "no held-out scores" in complaint(run("apply", "i.safetensors", "test.npz", "-o", "s.csv", "--sets", "90%"))

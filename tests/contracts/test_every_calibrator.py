@@ -32,6 +32,7 @@ from tests.strategies import Numbers
 pytestmark = [
     pytest.mark.filterwarnings("ignore:g-layers fall back"),
     pytest.mark.filterwarnings("ignore:the shared correction is left out"),
+    pytest.mark.filterwarnings("ignore:order-preserving maps fall back"),
 ]
 
 

@@ -167,7 +167,7 @@ def test_exact_zeros_stay_zeros_if_asked() -> None:
     with pytest.warns(GlayersWarning, match="2 of 6 probabilities are exactly 0.*floor=0 if these classes are imposs"):
         raised = Predictions.from_probabilities(p, [0, 1]).probabilities()
     assert raised[0, 2] == pytest.approx(1e-12)
-    with pytest.raises(BadPredictions, match="label of row 1 is class 0"):
+    with pytest.raises(BadPredictions, match="row 1 has 0, whose logit is -inf"):
         Predictions.from_probabilities(p, [0, 0], floor=0)
     assert np.isneginf(Predictions.from_probabilities([[0.0], [0.5]], [0, 1], floor=0).logits[0, 0])
     with pytest.raises(BadPredictions, match="pass the probabilities of both classes"):

@@ -111,7 +111,7 @@ def check_calibrator(name: str, random: Random, folder: Path) -> str:
             raise AssertionError(f"{about}: fitted, but then: {error}") from error
         with contextlib.suppress(GlayersError):  # tests refuse few groups and some weights
             given = Predictions(logits, labels, weights, groups)
-            card = metrics.scorecard(given).to_dict()
+            card = dict(metrics.scorecard(given))
             assert not any(map(np.isnan, card.values())), (about, card)
             for test in (metrics.ks_test, metrics.ece_test):
                 found = test(given, n_resamples=19)

@@ -121,7 +121,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     found = small()
-    with pytest.raises(BadFile, match="is a directory; give the name of a file in it"):
+    with pytest.raises(BadFile, match="is a directory, a pipe or a device; choose another name"):
         write_report(found, tmp_path, force=True)
     with pytest.raises(BadFile, match=r"there is no folder .*nowhere; make it first"):
         write_report(found, tmp_path / "nowhere" / "report.html")

@@ -70,7 +70,8 @@ def decide(
     Examples
     --------
     $ glayers decide test.npz --costs costs.csv
-    $ glayers decide test.npz --costs costs.csv --model model.safetensors --abstain 0.4
+    $ glayers decide test.npz --costs costs.csv --model model.safetensors
+    $ glayers decide test.npz --costs costs.csv --abstain 0.4
     """
     from glayers.decisions.costs import realised_costs
 
@@ -141,7 +142,8 @@ def watch(
     Examples
     --------
     $ glayers watch model.safetensors test.npz --state state.json
-    $ glayers watch model.safetensors test.npz --state b.json --accuracy 60% --plot wealth.png
+    $ glayers watch model.safetensors test.npz --state a.json --accuracy 60%
+    $ glayers watch model.safetensors test.npz --state b.json --plot wealth.png
     """
     from glayers.decisions.watch import watch as count
 
