@@ -3,9 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
-from glayers.errors import BadFile
 from glayers.fitting.folds import format_gain
 from glayers.text_tables import aligned_table, html_table, markdown_table
 
@@ -149,17 +148,6 @@ class AutoSelection:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON has it."""
         return asdict(self) | {"parts": [asdict(part) for part in self.parts]}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        """Return the record that `to_dict` made, or raise BadFile for anything else."""
-        try:
-            parts = tuple(PartResult(**part) for part in record["parts"])
-            found = cls(**dict(record) | {"parts": parts})
-            str(found)  # a record of wrong types cannot be printed
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
-            raise BadFile(f"the record of what auto selected is damaged: {problem}") from problem
-        return found
 
 
 def _signed(gain: float, error: float) -> str:

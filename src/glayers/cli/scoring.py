@@ -183,7 +183,7 @@ class _Scores:
                 continue
             for failure in failures_of(conditions, card):
                 yield _prefix(name) + failure
-            if miscalibrated and self.tests[name].verdict != "calibrated":
+            if miscalibrated and not self.tests[name].verdict.startswith(("calibrated", "as calibrated")):
                 yield f"{_prefix(name)}{self.tests[name]}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
             yield str(self.shift)
