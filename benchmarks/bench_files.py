@@ -59,7 +59,7 @@ def main() -> None:
         program = [sys.executable, "-m", "glayers"]
         commands = {
             "read": [sys.executable, "-c", _READ, str(folder / "in")],
-            "score": [*program, "score", str(folder / "in"), "--quiet"],
+            "score": [*program, "score", str(folder / "in")],
             "apply": [
                 *program,
                 "apply",
@@ -67,7 +67,6 @@ def main() -> None:
                 f"{folder}/in",
                 "-o",
                 f"{folder}/out",
-                "--quiet",
             ],
         }
         load = os.getloadavg()[0]
