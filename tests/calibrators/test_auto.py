@@ -113,7 +113,8 @@ def test_the_selection_survives_json_and_a_file(fitted: AutoCalibrator, tmp_path
     assert again.selection_ == replace(fitted.selection_, parts=tuple(untimed))
     assert again.mixture_weights_ == fitted.mixture_weights_
     assert again.predict_proba(crooked()[0]).tobytes() == fitted.predict_proba(crooked()[0]).tobytes()
-    for damage in ({"more": 1}, {"parts": [{}]}):
+    damages: list[dict[str, Any]] = [{"more": 1}, {"parts": [{}]}]
+    for damage in damages:
         with pytest.raises(BadFile, match="an entry is missing, unknown or odd"):
             decoded(AutoSelection, record | damage)
 

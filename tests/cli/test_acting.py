@@ -140,3 +140,11 @@ def test_conditions_may_name_the_metrics_of_medicine(tmp_path: Path) -> None:
     assert all(
         name in every for name in ("Kuiper", "calibration slope", "calibration intercept", "observed / expected")
     )
+
+
+def test_numbers_for_prometheus_replace_no_other_file(tmp_path: Path, model: str) -> None:
+    batch = saved(tmp_path / "new.npz", rows(1, 100))
+    before = Path(model).read_bytes()
+    said = run("watch", model, batch, "--state", str(tmp_path / "s.json"), "--prometheus", model, status=1)
+    assert "holds something else than numbers of glayers" in said.replace("\n", " ")
+    assert Path(model).read_bytes() == before

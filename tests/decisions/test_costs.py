@@ -125,3 +125,20 @@ def test_net_benefit_takes_other_events() -> None:
 def test_thresholds_without_sense_are_refused(thresholds: object) -> None:
     with pytest.raises(BadPredictions, match="thresholds"):
         net_benefit(of_class_1(*screening(50)), thresholds)
+
+
+def test_policies_of_other_classes_or_weights_are_refused() -> None:
+    p, y = np.full((4, 3), 1 / 3), [0, 1, 0, 1]
+    rows = Predictions.from_probabilities(p, y)
+    others = [
+        Predictions.from_probabilities(p, y, weights=[1, 1, 1, 5]),
+        Predictions.from_probabilities(p[:, :2] * 1.5, y),
+    ]
+    for other in others:
+        with pytest.raises(BadPredictions, match="same labels, classes and weights"):
+            realised_costs({"a": rows, "b": other}, np.eye(3))
+
+
+def test_intervals_of_few_surprises_are_marked() -> None:
+    rows = Predictions.from_probabilities([[0.9, 0.1]] * 6, [0, 0, 0, 0, 0, 1])
+    assert "* unreliable" in str(realised_costs({"a": rows}, 1 - np.eye(2)))

@@ -133,7 +133,7 @@ def test_the_mean_cost_is_estimated_and_abstaining_lowers_it(calibrator: VectorS
     assert errors.cost is not None
     # With these costs the best action is the predicted class, and the cost the error rate.
     assert errors.cost.value == pytest.approx(1 - errors.accuracy.value)
-    assert errors.cost.low == pytest.approx(1 - errors.accuracy.high)
+    assert errors.cost.low == pytest.approx(1 - errors.accuracy.high, abs=1 / 5000)  # whose ends are whole rows
     assert "cost      0." in str(errors)
     lower = estimate(calibrator, new.logits, costs=costs, abstain=0.2).cost
     assert lower is not None
@@ -149,7 +149,9 @@ def test_masked_classes_get_no_labels(calibrator: VectorScaling) -> None:
     new = rows(14, 600)
     masked = np.where(np.eye(3, dtype=bool)[(new.labels + 1) % 3], -np.inf, new.logits)  # a class that is not the label
     for fitted in (calibrator, IsotonicCalibration().fit_predictions(rows(0, 3000))):
-        drawn = list(_drawn_labels(fitted, masked, fitted.predict_proba(masked), 20, np.random.default_rng(0)))
+        drawn = list(
+            _drawn_labels(fitted, masked, fitted.predict_proba(masked), np.arange(600), 20, np.random.default_rng(0))
+        )
         assert np.isfinite(masked[np.arange(600), drawn]).all()
 
 
@@ -165,3 +167,19 @@ def test_methods_without_a_posterior_and_sure_models_have_intervals() -> None:
     certain = estimate(calibrator, sure.logits)
     assert certain.accuracy.high == pytest.approx(1.0)
     assert certain.accuracy.high <= 1.0
+
+
+def test_the_accuracy_of_few_rows_can_be_what_the_interval_holds(calibrator: VectorScaling) -> None:
+    for n in (1, 2, 5):
+        found = estimate(calibrator, rows(12, n).logits).accuracy
+        assert found.low * n == pytest.approx(round(found.low * n))
+        assert found.high * n == pytest.approx(round(found.high * n))
+        assert found.low < found.high
+
+
+def test_rows_of_a_unit_count_as_copies(calibrator: VectorScaling) -> None:
+    new = rows(12, 200)
+    copies = np.repeat(np.arange(200), 5)
+    alone = estimate(calibrator, new.logits).accuracy
+    copied = estimate(calibrator, new.logits[copies], groups=copies).accuracy
+    assert copied.high - copied.low > 0.8 * (alone.high - alone.low)

@@ -98,3 +98,12 @@ def test_predictions_give_the_threshold_of_their_top_class() -> None:
 def test_impossible_targets_are_refused(accuracy: Any) -> None:
     with pytest.raises(BadPredictions, match="accuracy"):
         threshold([[0.7, 0.3]], [0], accuracy=accuracy)
+
+
+def test_the_printed_threshold_answers_no_row_that_was_left_out() -> None:
+    sure = np.repeat([1.0, 0.9], [300, 600])
+    right = np.repeat([True, False, True, False], [297, 3, 500, 100])
+    found = threshold(Confidences(sure, right), accuracy=0.9)
+    assert found.coverage == pytest.approx(1 / 3)
+    printed = float(str(found).split("at least ")[1].split(":")[0])
+    assert printed > 0.9

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadFile, BadPredictions, Confidences, Predictions
+from glayers import BadFile, BadPredictions, Confidences, GlayersWarning, Predictions
 from glayers.activations import softmax
 from glayers.decisions.watch import Watch, watch
 
@@ -77,7 +77,8 @@ def test_a_broken_promise_of_accuracy_raises_an_alarm() -> None:
 def test_a_batch_that_is_sent_again_counts_once(tmp_path: Path) -> None:
     rows = batch(np.random.default_rng(0))
     first = watch(rows, tmp_path / "state.json", name="monday")
-    again = watch(rows, tmp_path / "state.json", name="monday")
+    with pytest.warns(GlayersWarning, match="monday was counted before"):
+        again = watch(rows, tmp_path / "state.json", name="monday")
     assert again.rows == first.rows == 100
     assert again.log_evidence == first.log_evidence
     assert watch(rows, tmp_path / "state.json", name="tuesday").rows == 200

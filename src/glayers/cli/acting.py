@@ -137,7 +137,7 @@ def watch(
     """Count a batch with labels, and raise an alarm once the model is no longer calibrated.
 
     May be called for every batch: a model that stays calibrated raises an alarm with a probability of at most P, ever.
-    Exits with 3 after an alarm. A batch that was counted before changes nothing.
+    Exits with 3 after an alarm. A file that was counted before, as of the same name and time, changes nothing.
 
     Examples
     --------
@@ -152,7 +152,9 @@ def watch(
         if plot.suffix.lower() not in _DATED:
             raise typer.BadParameter(f"{plot}: the ending must be one of {', '.join(_DATED)}")
         arg.check_output(plot, True, model, batch, state)
-    found = count(_read(batch, reading, model), state, alpha=alpha, accuracy=promise, name=batch.name)
+    rows = _read(batch, reading, model)
+    name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
+    found = count(rows, state, alpha=alpha, accuracy=promise, name=name)
     if plot is not None:
         from glayers.report.plots import watch_figure  # slow to import
 

@@ -274,6 +274,8 @@ def write_prometheus(path: Path | None, numbers: Mapping[str, Any], what: str) -
     """Write the numbers of a result for Prometheus, if a file is named."""
     if path is not None:
         check_output(path, force=True)
+        if path.exists() and not path.read_bytes().startswith(b"glayers_"):
+            raise BadFile(f"{path}: holds something else than numbers of glayers; write to another file")
         write_whole(path, prometheus_text(numbers, what).encode())
 
 

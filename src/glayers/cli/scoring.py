@@ -170,7 +170,11 @@ class _Scores:
             estimated = json.load(stream)
             if not isinstance(estimated, dict) or not {"accuracy", "auroc"} <= estimated.keys():
                 raise BadFile("is not what `glayers estimate --json` writes")
-            ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
+            try:
+                ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
+                list(map(str, ranges.values()))
+            except (TypeError, ValueError) as error:
+                raise BadFile("is not what `glayers estimate --json` writes") from error
         *_, observed = self.cards.values()
         for name, found in ranges.items():
             self.sentences.append(f"{METRICS[name].label}: {found.against(observed[name])}")
@@ -228,6 +232,8 @@ def score(
     name = f"{len(files):,} files" if len(files) > 1 else files[0].name
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
+    if estimate is not None and (model is None or event != "top"):
+        raise typer.BadParameter("--estimate is about what a model answers: give --model, and leave --event out")
     needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals or estimate is not None
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
     if source.contents is not None and source.contents.has_several_labels:

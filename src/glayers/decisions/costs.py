@@ -9,6 +9,7 @@ IJCAI 2001.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ class Costs:
             if name in self.savings:
                 lines[-1] += f"; {first} saves {_range(self.savings[name])}"
         lines.append(f"The best constant action is {self.constant_action}. {first} expected {self.expected:.4g}.")
-        return "\n".join(lines)
+        return "\n".join(lines + notes_on([*self.by_policy.values(), *self.savings.values()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,8 @@ class DecisionCurve:
         for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
             lines.append([f"{100 * threshold:g} %", *map(_range, found)])
         heading = f"Net benefit per row ({self.event}), {100 * self.level:g} % intervals; of treating none it is 0"
-        return f"{heading}\n{aligned_table(lines)}"
+        notes = notes_on([*self.model, *self.treat_all, *self.gain])
+        return "\n".join([heading, aligned_table(lines), *notes])
 
 
 def decide(probabilities: object, costs: object, *, abstain: float | None = None) -> Ints:
@@ -178,8 +180,10 @@ def realised_costs(
     checked = {str(name): check_rows(rows, strict=True) for name, rows in policies.items()}
     first, *_ = checked
     rows = checked[first]
-    if any(not np.array_equal(other.labels, rows.labels) for other in checked.values()):
-        raise BadPredictions("policies must have the same labels: pass predictions of the same rows")
+    for other in checked.values():
+        same = np.array_equal(other.labels, rows.labels) and np.array_equal(other.weights, rows.weights)
+        if not same or other.n_classes != rows.n_classes:
+            raise BadPredictions("policies must have the same labels, classes and weights: pass the same rows")
     matrix = cost_matrix(costs, rows.n_classes, abstain)
     cost_of_label = matrix[rows.labels]
     taken = {}
@@ -289,4 +293,15 @@ def _by_name(intervals: dict[str, Interval]) -> dict[str, Any]:
 
 
 def _range(found: Interval) -> str:
-    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g})"
+    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g}){star(found)}"
+
+
+def star(found: Interval) -> str:
+    """Return the mark of an interval that may be too narrow."""
+    return " *" if found.unreliable else ""
+
+
+def notes_on(intervals: Iterable[Interval]) -> list[str]:
+    """Return why intervals are marked, a line for each reason."""
+    reasons = {found.unreliable for found in intervals if found.unreliable}
+    return [f"* unreliable: {reason}" for reason in sorted(reasons)]

@@ -135,8 +135,8 @@ def estimate(
         Logits (n, m) of the new rows, or what the calibrator's `inputs` name.
     groups
         Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
-        More groups are units, such as patients, whose rows depend on each other: the test of shift uses one row of
-        each.
+        More groups are units, such as patients, whose rows depend on each other: they count as copies, and the test of
+        shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -176,20 +176,23 @@ def estimate(
     whole_number(n_draws, "n_draws", 20, 100_000)
     own = calibrator.predict_proba(logits)
     names, parts = _populations(groups, len(own))
+    units = np.arange(len(own))
     if names:
         groups = None  # the test of shift may use all rows
+    elif groups is not None:
+        _, units = np.unique(check_groups(groups, len(own)), return_inverse=True)
     suited = _suited(calibrator, logits, groups)
     p = suited.predict_proba(logits)
     matrix = np.zeros((p.shape[1], 1)) if costs is None else cost_matrix(costs, p.shape[1], abstain)
     answers = [_Answers.of(own[part], calibrator.inputs, matrix) for part in parts]
     draws = [
         [answer.observed(labels[part]) for answer, part in zip(answers, parts, strict=True)]
-        for labels in _drawn_labels(suited, logits, p, n_draws, np.random.default_rng(random_state))
+        for labels in _drawn_labels(suited, logits, p, units, n_draws, np.random.default_rng(random_state))
     ]
     found = []
     for answer, part, drawn in zip(answers, parts, np.moveaxis(np.array(draws), 1, 0), strict=True):
         value, confusion = answer.expected(p[part])
-        accuracy, auroc, cost, *by_class = _ranges(value, drawn, level)
+        accuracy, auroc, cost, *by_class = _ranges(value, drawn, level, len(p[part]))
         classes = {}
         for c, name in enumerate(suited.class_names_ or range(len(confusion))):
             classes[str(name)] = dict(zip(_BY_CLASS, by_class[c :: len(confusion)], strict=True))
@@ -255,7 +258,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
-def _ranges(value: Floats, draws: Floats, level: float) -> list[Range]:
+def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
     """Return each statistic with its interval.
 
     Probabilities that vary are less extreme on average, with many classes by several points. So the mean of the draws
@@ -267,11 +270,18 @@ def _ranges(value: Floats, draws: Floats, level: float) -> list[Range]:
     ends[:, is_share] = ends[:, is_share].clip(0.0, 1.0)
     low = np.minimum(ends[0], value)  # with few rows, draws may miss what the probabilities expect
     high = np.maximum(ends[1], value)
+    low[0] = np.floor(low[0] * n_rows) / n_rows  # an accuracy that so few rows can have
+    high[0] = np.ceil(high[0] * n_rows) / n_rows
     return [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
 
 
-def _drawn_labels(suited: Calibrator, logits: Any, p: Floats, n_draws: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """Yield labels (n,) that may be true, each time of another calibrator and other class frequencies."""
+def _drawn_labels(
+    suited: Calibrator, logits: Any, p: Floats, units: Ints, n_draws: int, rng: np.random.Generator
+) -> Iterator[Ints]:
+    """Yield labels (n,) that may be true, each time of another calibrator and other class frequencies.
+
+    Rows of one unit share one random number, as if they were copies.
+    """
     if suited.posterior_ is None:
         possible = _moved(p, suited.calibration_rows_.rows, n_draws, rng)
     else:
@@ -283,9 +293,10 @@ def _drawn_labels(suited: Calibrator, logits: Any, p: Floats, n_draws: int, rng:
     for drawn in possible:
         factors = np.exp(errors * rng.normal(size=len(errors)))
         labels = np.empty(len(p), dtype=np.int64)
+        shares = rng.uniform(size=units.max() + 1)[units]
         for rows in row_blocks(*p.shape):
             cumulative = np.cumsum(drawn[rows] * factors, axis=1)
-            uniform = rng.uniform(size=(len(cumulative), 1)) * cumulative[:, -1:]
+            uniform = shares[rows, None] * cumulative[:, -1:]
             labels[rows] = (uniform > cumulative).sum(axis=1)
         yield labels
 

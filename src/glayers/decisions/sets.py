@@ -12,7 +12,7 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator, TemperatureScaling
-from glayers.decisions.costs import mean_intervals
+from glayers.decisions.costs import mean_intervals, notes_on, star
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import Rows, check_rows
 from glayers.predictions import Predictions
@@ -59,11 +59,14 @@ class SetReport:
             change = "enlarges adaptive sets"
         elif self.enlargement.high < 0:
             change = "makes adaptive sets smaller"
-        return (
-            f"Prediction sets at {100 * self.level:g} %, {self.rows:,} rows, 95 % intervals\n{aligned_table(lines)}\n"
+        intervals = [each for found in self.sets.values() for each in found.values()]
+        said = [
+            f"Prediction sets at {100 * self.level:g} %, {self.rows:,} rows, 95 % intervals",
+            aligned_table(lines),
             f"Temperature scaling of this model {change}: the mean size changes by {_range(self.enlargement)} at equal "
-            f"coverage."
-        )
+            f"coverage.",
+        ]
+        return "\n".join(said + notes_on([*intervals, self.enlargement]))
 
 
 def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 0.9) -> SetReport:
@@ -126,4 +129,4 @@ def _adaptive_sizes(predictions: Predictions, level: float) -> Floats:
 
 
 def _range(found: Interval) -> str:
-    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}){star(found)}"

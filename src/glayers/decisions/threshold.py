@@ -60,7 +60,7 @@ class Threshold:
                 f"No threshold reaches {promise}: {self.rows:,} rows do not show it. Use more rows or a lower target."
             )
         return (
-            f"Answer where the confidence is at least {self.confidence:.4f}: {promise}. "
+            f"Answer where the confidence is at least {math.ceil(1e4 * self.confidence) / 1e4:.4f}: {promise}. "
             f"{100 * self.coverage:.1f} % of {self.rows:,} rows are answered, and {100 * self.accuracy:.2f} % of these "
             f"answers are right."
         )

@@ -13,6 +13,7 @@ identity, with a normal prior on a and b, from the sums of gradient and curvatur
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,7 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import number_between
-from glayers.errors import BadFile, BadPredictions
+from glayers.errors import BadFile, BadPredictions, GlayersWarning
 from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
 from glayers.metrics.events import Rows, Scored, check_any, class_events
 
@@ -221,7 +222,7 @@ def watch(
     Notes
     -----
     The promise is about exact calibration. A calibrator that was fitted on n rows is a little off, and after some
-    multiples of n rows the watch notices that too. Refit with the new rows then.
+    multiples of n rows the watch notices that too. Refit with the new rows then, and start a new state file.
 
     Examples
     --------
@@ -248,8 +249,10 @@ def watch(
                     f"give the same, or use another state file"
                 )
             found = known
-        if found.update(batch, labels, name=name):
+        if found.update(batch, labels, name=str(name)):
             found.save(path)
+        else:
+            warnings.warn(f"the batch {name} was counted before: it changes nothing", GlayersWarning, stacklevel=2)
     return found
 
 
@@ -278,7 +281,7 @@ def _locked(path: Path) -> Iterator[None]:
     import fcntl
 
     try:
-        lock = Path(f"{path}.lock").open("a")  # noqa: SIM115  # an error of the batch is not one of the lock
+        lock = Path(f"{os.path.realpath(path)}.lock").open("a")  # noqa: SIM115  # an error of the batch is not one of the lock
     except (OSError, ValueError) as error:
         raise BadFile(f"{path}.lock: cannot be written ({error}); check the folder of the state file") from error
     with lock:

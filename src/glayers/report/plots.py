@@ -147,6 +147,8 @@ def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
     >>> watch_figure(seen).axes[0].get_xlabel()
     'batch'
     """
+    if not isinstance(watched, Watch):
+        raise BadPredictions(f"pass what `watch` returned, or Watch.load(path); got {shown(watched)}")
     if not watched.batches:
         raise BadPredictions("this watch has seen no batch yet, so there is nothing to draw")
     return _figure_of([wealth_spec(watched)], number_between(width, "width", 0, 100), height=2.2)
