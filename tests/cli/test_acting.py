@@ -148,3 +148,11 @@ def test_numbers_for_prometheus_replace_no_other_file(tmp_path: Path, model: str
     said = run("watch", model, batch, "--state", str(tmp_path / "s.json"), "--prometheus", model, status=1)
     assert "holds something else than numbers of glayers" in said.replace("\n", " ")
     assert Path(model).read_bytes() == before
+
+
+def test_an_empty_table_of_costs_is_one_error(tmp_path: Path) -> None:
+    test = saved(tmp_path / "test.npz", rows(1, 50))
+    (tmp_path / "costs.csv").write_text("")
+    assert "one line per class" in run("decide", test, "--costs", str(tmp_path / "costs.csv"), status=1).replace(
+        "\n", " "
+    )

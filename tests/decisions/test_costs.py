@@ -142,3 +142,8 @@ def test_policies_of_other_classes_or_weights_are_refused() -> None:
 def test_intervals_of_few_surprises_are_marked() -> None:
     rows = Predictions.from_probabilities([[0.9, 0.1]] * 6, [0, 0, 0, 0, 0, 1])
     assert "* unreliable" in str(realised_costs({"a": rows}, 1 - np.eye(2)))
+
+
+def test_confidences_need_no_event() -> None:
+    given = Confidences([0.9, 0.6, 0.3, 0.8], [True, False, False, True])
+    assert net_benefit(given, [0.5], n_resamples=20).model == net_benefit(given, [0.5], event=top, n_resamples=20).model

@@ -183,3 +183,8 @@ def test_rows_of_a_unit_count_as_copies(calibrator: VectorScaling) -> None:
     alone = estimate(calibrator, new.logits).accuracy
     copied = estimate(calibrator, new.logits[copies], groups=copies).accuracy
     assert copied.high - copied.low > 0.8 * (alone.high - alone.low)
+
+
+def test_predictions_are_estimated_as_their_logits(calibrator: VectorScaling) -> None:
+    new = rows(12, 100)
+    assert estimate(calibrator, new).to_dict() == estimate(calibrator, new.logits).to_dict()

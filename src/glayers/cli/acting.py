@@ -1,6 +1,7 @@
 """`threshold`, `decide`, `estimate`, `watch` and `card`: what somebody does with the probabilities of a file."""
 
 import io
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,8 +202,9 @@ def _read_costs(path: Path) -> Any:
     """Return the numbers of a small table without a header."""
     with errors_as_bad_file(path), open_regular(path) as stream:
         try:
-            return np.loadtxt(stream, delimiter=",", ndmin=2, encoding="utf-8-sig")
-        except ValueError as error:
+            with warnings.catch_warnings(action="error"):  # NumPy warns of an empty file
+                return np.loadtxt(stream, delimiter=",", ndmin=2, encoding="utf-8-sig")
+        except (UserWarning, ValueError) as error:
             raise BadFile(f"{error}; write one line per class with the same number of costs, and no header") from error
 
 

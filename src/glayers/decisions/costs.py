@@ -19,9 +19,9 @@ from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, to_float, two_dimensional
 from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
-from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows
+from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows, top
 from glayers.metrics.metric import Metric
-from glayers.predictions.predictions import Predictions
+from glayers.predictions.predictions import Confidences, Predictions
 from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
@@ -216,7 +216,7 @@ def net_benefit(
     Parameters
     ----------
     predictions
-        `Predictions`, or `Confidences` with `event=top`. Use rows that the calibrator was not fitted on.
+        `Predictions` or `Confidences`. Use rows that the calibrator was not fitted on.
     thresholds
         Probabilities above 0 and below 1; 5 %, 10 %, ..., 95 % by default.
     event
@@ -243,6 +243,8 @@ def net_benefit(
     cuts = tuple(np.unique(to_floats(thresholds, "thresholds")).tolist())
     if not cuts or not all(0 < cut < 1 for cut in cuts):
         raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")
+    if isinstance(predictions, Confidences):
+        event = top  # the only one
     rows = check_event(predictions, event=event)
     values = {}
     for cut in cuts:

@@ -27,6 +27,8 @@ from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.scorecard import METRICS
+from glayers.predictions import Predictions
+from glayers.predictions.predictions import map_inputs
 from glayers.shift import shift_test
 from glayers.text_tables import json_ready
 
@@ -132,7 +134,7 @@ def estimate(
     calibrator
         A fitted or loaded calibrator. The estimate is about its predictions, also where class frequencies have changed.
     logits
-        Logits (n, m) of the new rows, or what the calibrator's `inputs` name.
+        Logits (n, m) of the new rows, or what the calibrator's `inputs` name. Labels of `Predictions` are not used.
     groups
         Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
         More groups are units, such as patients, whose rows depend on each other: they count as copies, and the test of
@@ -169,6 +171,8 @@ def estimate(
     """
     if not isinstance(calibrator, Calibrator):
         raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
+    if isinstance(logits, Predictions):
+        logits = map_inputs(calibrator.inputs, logits)
     if abstain is not None and costs is None:
         raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
     check_seed(random_state)

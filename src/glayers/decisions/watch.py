@@ -164,8 +164,8 @@ class Watch:
             return f"Alarm: the model is no longer calibrated ({counted}). Most of the evidence is about {most}."
         if len(self.batches) < 2:
             return f"No verdict yet: the watch bets from the second batch on ({counted})."
-        share = math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
-        return f"No alarm: {100 * share:.2g} % of the evidence that an alarm needs ({counted})."
+        share = 100 * math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
+        return f"No alarm: {float(f'{share:.2g}'):g} % of the evidence that an alarm needs ({counted})."
 
     def save(self, path: object) -> None:
         """Write the state atomically, with a checksum."""
