@@ -4,7 +4,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling, comparison
+from glayers import (
+    BadPredictions,
+    Confidences,
+    GlayersError,
+    GlayersWarning,
+    Predictions,
+    TemperatureScaling,
+    comparison,
+)
 from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
 from glayers.comparison import DEFAULT_METHODS, Comparison, compare
 from glayers.metrics import calibration_test, scorecard
@@ -228,3 +236,8 @@ def test_the_progress_bar_names_the_method_being_fitted(monkeypatch: pytest.Monk
 
 def test_one_test_row_prints_without_stars() -> None:
     assert "*" not in str(compare(rows(500), rows(1, seed=1), ["temperature"]))
+
+
+def test_an_infinite_loss_is_printed() -> None:
+    rows = Confidences([1.0, 1.0, 0.5, 0.6, 0.7, 0.8] * 5, [True, False, True, True, False, True] * 5)
+    assert "inf" in str(compare(rows, rows, ["isotonic"], progress=False))

@@ -169,12 +169,14 @@ class Comparison:
         """Return the printed table: a line of headings, then one line per method; stars mark the best of a column."""
         metrics = [METRICS[name] for name in self._columns()]
         cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
-        for name, numbers in self.to_dict().items():
+        for name, card in self.scorecards.items():
             line = [name]
             for metric in metrics:
                 star = " *" if name in self.best.get(metric.name, []) else "  "
-                line.append(metric.format(numbers[metric.name]) + star)
-            seconds = f"{numbers['seconds']:.2f}" if "seconds" in numbers else "-"
+                line.append(metric.format(card[metric.name]) + star)
+            seconds = "-"
+            if name in self.calibrators:
+                seconds = f"{self.calibrators[name].diagnostics_.seconds or 0.0:.2f}"
             cells.append([*line, seconds])
         return cells
 

@@ -1,5 +1,7 @@
 """Quadratic scaling recovers a curve whose slope changes, never decreases, and bends little where rows are few."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,9 @@ def test_few_rows_stay_closer_to_platt_scaling_than_the_same_rows_many_times() -
 def test_one_value_of_the_log_odds_gives_the_frequency() -> None:
     p = QuadraticScaling().fit(np.full((100, 1), 2.0), np.arange(100) % 4 == 0).predict_proba([[2.0]])
     assert p[0, 1] == pytest.approx(0.255, abs=0.005)  # Platt's targets
+
+
+def test_one_row_far_below_all_others_has_a_result() -> None:
+    z = np.array([[-1e30, -1.7, -1e30, 1.3]])
+    with warnings.catch_warnings(action="ignore"):
+        assert np.isfinite(QuadraticScaling().fit(z, [0]).predict_proba(z)).all()

@@ -423,6 +423,8 @@ class Calibrator(Estimator, Predictor, ABC):
         self.adaptation_: Any = None  # or a ClassShift
         self.out_of_fold_: Any = fitted.out_of_fold  # or None
         self.posterior_ = fitted.posterior
+        if self.posterior_ is not None and not self.posterior_.is_finite:  # of numbers near the largest
+            self.posterior_ = None
         for name in ("calibration_rows_", "set_thresholds_"):
             vars(self).pop(name, None)
         for name, value in fitted.attributes.items():

@@ -121,7 +121,7 @@ class QuadraticScaling(CurveCalibrator):
         low = x.min()
         high = x.max()
         if high == low:
-            high = low + 1.0
+            high = low + max(1.0, 1e-9 * abs(low))  # of 1e30, a difference of 1 is lost
         falling, rising = slope_features(x, low, high)
         # b x + c (rising - falling) has the slopes b - c and b + c at the ends.
         features = np.stack([x, rising - falling], axis=1)

@@ -77,6 +77,11 @@ class Posterior:
             change = np.concatenate([block.scores(drawn) for _, block in design.blocks])
             yield change + self.factor_error * rng.standard_normal() * tempered
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all its numbers are finite."""
+        return all(np.isfinite(array).all() for array in self.arrays().values())
+
     def arrays(self) -> dict[str, Floats]:
         """Return what a file keeps."""
         basis = {name: getattr(self.basis, name) for name in _KEPT}
@@ -109,7 +114,7 @@ class Posterior:
         found = cls(factor, factor_error, floor, basis, arrays["point"], curvature, wide)
         kept = found.arrays()
         same = arrays.keys() == kept.keys() and all(arrays[name].shape == kept[name].shape for name in kept)
-        if not same or not factor > 0 or not all(np.isfinite(array).all() for array in arrays.values()):
+        if not same or not factor > 0 or not found.is_finite:
             raise ValueError("an array is missing, unknown or not finite")
         rows = np.eye(n_classes)[:5]
         size = found.design(rows).owners.size
