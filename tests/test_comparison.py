@@ -239,5 +239,6 @@ def test_one_test_row_prints_without_stars() -> None:
 
 
 def test_an_infinite_loss_is_printed() -> None:
-    rows = Confidences([1.0, 1.0, 0.5, 0.6, 0.7, 0.8] * 5, [True, False, True, True, False, True] * 5)
-    assert "inf" in str(compare(rows, rows, ["isotonic"], progress=False))
+    score = [1.0, 1.0, 0.5, 0.6, 0.7, 0.8] * 5
+    rows = [Confidences(score, right * 5) for right in ([True] * 5 + [False], [True, False] * 3)]
+    assert "inf" in str(compare(*rows, ["isotonic"], progress=False))
