@@ -240,5 +240,6 @@ def test_one_test_row_prints_without_stars() -> None:
 
 def test_an_infinite_loss_is_printed() -> None:
     score = [1.0, 1.0, 0.5, 0.6, 0.7, 0.8] * 5
-    rows = [Confidences(score, right * 5) for right in ([True] * 5 + [False], [True, False] * 3)]
-    assert "inf" in str(compare(*rows, ["isotonic"], progress=False))
+    calibration = Confidences(score, ([True] * 5 + [False]) * 5)
+    test = Confidences(score, [True, False] * 15)
+    assert "inf" in str(compare(calibration, test, ["isotonic"], progress=False))
