@@ -81,7 +81,7 @@ def test_the_selection_names_every_part_and_the_reason(fitted: AutoCalibrator) -
     assert sum(fitted.mixture_weights_.values()) == pytest.approx(1)
     assert min(fitted.mixture_weights_.values()) >= 0.01
     assert selection.kept_loss == pytest.approx(log_loss(fitted.out_of_fold_, crooked()[1]))
-    assert selection.effective.keys() == {"shared", "context", "scale", "shift", "matrix", "confusion", "hinges"}
+    assert selection.effective.keys() == {"shared", "context", "scale", "shift", "matrix", "hinges"}
     assert selection.left_out == {}
     for printed in (str(selection), selection.to_markdown()):
         assert printed.startswith("1,000 rows, 4 classes (250 rows per class); compared by 5-fold cross-validated log")

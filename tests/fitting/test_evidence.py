@@ -17,7 +17,7 @@ from glayers.fitting.evidence import (
     PenalisedLoss,
     State,
     find_precisions,
-    fit_factor,
+    fit_factors,
     fit_parts,
     full_model,
     held_out_scores,
@@ -29,7 +29,7 @@ from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 
-ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "confusion", "hinges")
+ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "hinges")
 EACH = [("shared",), ("shared", "context"), *((part,) for part in ALL_PARTS[2:])]
 
 
@@ -157,7 +157,7 @@ def test_scales_and_a_matrix_of_plain_log_probabilities_map_as_they_fit() -> Non
 
 
 @pytest.mark.parametrize(
-    ("classes", "parts"), [(60, ("shift", "matrix", "confusion")), (160, ("scale", "shift", "matrix", "hinges"))]
+    ("classes", "parts"), [(60, ("shift", "matrix")), (160, ("scale", "shift", "matrix", "hinges"))]
 )
 def test_many_classes_and_very_many_features_fit_in_float32(classes: int, parts: Any) -> None:
     given = rows_of(400, classes)
@@ -224,7 +224,7 @@ def test_the_curvature_of_a_sample_of_the_rows_is_near_that_of_all() -> None:
     np.testing.assert_allclose(sampled[35:], whole, rtol=0.35)
 
 
-@pytest.mark.parametrize("part", ["scale", "shift", "matrix", "confusion", "hinges"])
+@pytest.mark.parametrize("part", ["scale", "shift", "matrix", "hinges"])
 def test_an_inverse_curvature_is_symmetric_and_below_the_prior(part: str) -> None:
     design = design_for(rows_of(80), (part,))
     size = design.owners.size
@@ -241,10 +241,10 @@ def test_relevance_is_how_often_two_classes_compete(classes: int) -> None:
     given = rows_of(200, classes)
     weights = np.random.default_rng(1).uniform(0, 2, 200)
     log_p = log_softmax(given.logits)
-    found = basis_of(log_p, weights, ("matrix", "confusion")).relevance
-    assert found.shape == (2 * classes, classes)
+    found = basis_of(log_p, weights, ("matrix", "hinges")).relevance
+    assert found.shape == (5 * classes, classes)
     np.testing.assert_allclose(found[:classes], competing(log_p, weights), rtol=1e-9)
-    np.testing.assert_array_equal(found[classes:], found[:classes])
+    np.testing.assert_array_equal(found[classes:], np.tile(found[:classes], (4, 1)))
 
 
 @pytest.mark.parametrize("classes", [2, 3, 14])
@@ -393,7 +393,7 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
 
 @pytest.mark.parametrize("parts", [("shared", "context"), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)
 def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "fit_factor", lambda *_: 1.0)  # which all rows choose
+    monkeypatch.setattr(evidence, "fit_factors", lambda _, added: np.ones(len(added)))  # which all rows choose
     given = rows_of(400)
     folds = assign_folds(400, None, 4, 0)
     own = folds == 2
@@ -464,11 +464,11 @@ def test_held_out_scores_of_a_fold_come_from_the_other_rows(n_rows: int) -> None
     state, curvature, _ = solved(problem)
     folds = np.arange(n_rows) % 4
     pairs = np.repeat([False, True], [4, 16])
-    added, rest = held_out_scores(problem, state, curvature, folds, pairs)
+    rest, added = held_out_scores(problem, state, curvature, folds, [~pairs, pairs])
     own = folds == 1
     alone, _, _ = solved(problem._replace(design=design.take(~own)))
     rows = design.take(own)
-    expected = rows.base + rows.scores(np.where(pairs, 0.0, alone.point))
+    expected = rows.scores(np.where(pairs, 0.0, alone.point))
     # Newton steps end when a tenth of the residual is left.
     scale = np.abs(rows.scores(alone.point - state.point)).max()
     np.testing.assert_allclose(rest[own], expected, atol=0.2 * scale)
@@ -476,7 +476,7 @@ def test_held_out_scores_of_a_fold_come_from_the_other_rows(n_rows: int) -> None
 
 
 def factor_problem(rest: Numbers, labels: Any, loss: str = "log", weights: Numbers | None = None) -> PenalisedLoss:
-    """A problem of which `fit_factor` reads the loss, the labels and the weights."""
+    """A problem of which `fit_factors` reads the scores before the factors, the loss, the labels and the weights."""
     design = design_of(basis_of(log_softmax(rest), np.ones(len(rest)), ("shift",)), log_softmax(rest), labels, weights)
     return problem_of(design, loss)
 
@@ -494,7 +494,7 @@ def test_the_factor_has_the_least_loss_under_its_prior(loss: str, true: float) -
         losses = SMOOTH_LOSSES[loss].rows(rest + factor * added, labels)
         return float(problem.design.weights @ losses) + 4.0 / 2 * (factor - 1) ** 2
 
-    found = fit_factor(problem, added, rest)
+    (found,) = fit_factors(problem, added[None])
     best = minimize_scalar(value, bounds=(0, 3), method="bounded", options={"xatol": 1e-7})
     assert found == pytest.approx(best.x, abs=2e-3)
     assert found == pytest.approx(true, abs=0.15)
@@ -504,35 +504,56 @@ def test_the_factor_stays_near_one_where_rows_say_nothing() -> None:
     rng = np.random.default_rng(0)
     rest, added = rng.normal(size=(2, 50, 4))
     labels = rng.integers(0, 4, 50)
-    assert fit_factor(factor_problem(rest, labels), 0.0 * added, rest) == 1.0
-    assert fit_factor(factor_problem(rest, labels), 1e-3 * added, rest) == pytest.approx(1, abs=0.05)
+    assert fit_factors(factor_problem(rest, labels), (0.0 * added)[None]) == 1.0
+    assert fit_factors(factor_problem(rest, labels), (1e-3 * added)[None]) == pytest.approx(1, abs=0.05)
 
 
 def test_the_factor_of_noise_is_near_zero_and_never_below() -> None:
     rng = np.random.default_rng(0)
     rest, added = 2 * rng.normal(size=(2, 3_000, 5))
     labels = (rest + rng.gumbel(size=rest.shape)).argmax(axis=1)
-    assert fit_factor(factor_problem(rest, labels), added, rest) == pytest.approx(0, abs=0.05)
+    assert fit_factors(factor_problem(rest, labels), added[None]) == pytest.approx(0, abs=0.05)
     against = (rest - added + rng.gumbel(size=rest.shape)).argmax(axis=1)
-    assert fit_factor(factor_problem(rest, against), added, rest) == 0.0
+    assert fit_factors(factor_problem(rest, against), added[None]) == 0.0
 
 
 def test_the_factor_is_at_most_three() -> None:
     rng = np.random.default_rng(0)
     rest, added = rng.normal(size=(2, 3_000, 5))
     labels = (rest + 6 * added + rng.gumbel(size=rest.shape)).argmax(axis=1)
-    assert fit_factor(factor_problem(rest, labels), added, rest) == 3.0
+    assert fit_factors(factor_problem(rest, labels), added[None]) == 3.0
 
 
-def test_held_out_rows_multiply_pairs_of_classes_in_the_map_by_their_factor() -> None:
+@pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
+def test_three_factors_have_the_least_loss_together(loss: str) -> None:
+    rng = np.random.default_rng(4)
+    rest, *added = rng.normal(size=(4, 3_000, 4))
+    added[1] += 0.7 * added[0]  # what one kind adds, the other can replace
+    true = np.array([0.5, 1.2, 2.0])
+    labels = (rest + np.tensordot(true, added, axes=1) + rng.gumbel(size=rest.shape)).argmax(axis=1)
+    problem = factor_problem(rest, labels, loss)
+
+    def value(factors: Numbers) -> float:
+        losses = SMOOTH_LOSSES[loss].rows(rest + np.tensordot(factors, added, axes=1), labels)
+        return float(losses.sum() + 4.0 / 2 * ((factors - 1) ** 2).sum())
+
+    found = fit_factors(problem, np.array(added))
+    np.testing.assert_allclose(found, minimize(value, np.ones(3)).x, atol=2e-3)
+    np.testing.assert_allclose(found, true, atol=0.3)
+
+
+def test_held_out_rows_multiply_each_kind_of_coefficients_in_the_map_by_its_factor() -> None:
     given = rows_of(400)
     folds = assign_folds(400, None, 5, 0)
-    parts = ("scale", "shift", "matrix")
+    parts = ("shared", "scale", "shift", "matrix")
     whole, plain = (fit_parts(given, 0.5, parts, each, precisions=fixed()) for each in (folds, None))
     assert 0 < whole.factor_of_pairs < 3
     assert plain.factor_of_pairs == 0
-    factors = np.repeat([1.0, whole.factor_of_pairs], [8, 16])
-    np.testing.assert_allclose(whole.posterior.point, factors * plain.posterior.point)
+    ratios = np.split(whole.posterior.point / plain.posterior.point, [7, 15])
+    assert len({round(float(each[0]), 6) for each in ratios}) == 3
+    assert ratios[2][0] == pytest.approx(whole.factor_of_pairs)
+    for each in ratios:
+        np.testing.assert_allclose(each, each[0])
     design = seen_by(given, whole)
     expected = log_softmax(design.base + design.scores(whole.posterior.point))
     np.testing.assert_allclose(whole.map(given.logits), expected, atol=1e-9)
@@ -564,7 +585,7 @@ def test_precisions_of_pairs_stay_closer_to_the_usual_ones_than_their_evidence()
     assert own < found < USUAL["matrix"] / 2
 
 
-def drawn_errors(posterior: Posterior, design: Design, draws: int = 2_500) -> Numbers:
+def drawn_errors(posterior: Posterior, design: Design, draws: int = 5_000) -> Numbers:
     """The standard deviation of linearised log-odds over draws of the coefficients."""
     rng = np.random.default_rng(5)
     block, diagonal = posterior.wide.block, posterior.wide.diagonal
@@ -632,6 +653,6 @@ def test_the_size_of_the_model_follows_rows_and_classes() -> None:
     assert full_model(39, 8) == small
     assert full_model(40, 8) == full_model(10**6, 8) == ALL_PARTS
     assert full_model(1_000, 12) == ALL_PARTS
-    assert full_model(1_000, 13) == (*small, "matrix", "confusion")
+    assert full_model(1_000, 13) == (*small, "matrix")
     assert full_model(1_000, 50) == (*small, "matrix")
     assert full_model(10_000, 1_000) == small

@@ -17,7 +17,6 @@ _CORRECTS = {
     "scale": "one scale per class",
     "shift": "one shift per class",
     "matrix": "classes that depend on each other",
-    "confusion": "classes that are confused with each other",
     "hinges": "bends",
 }
 

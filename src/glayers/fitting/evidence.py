@@ -10,8 +10,8 @@ Each part has a Gaussian prior around zero whose precision is learned by MacKay'
 
 w are the coefficients of the part, and g counts those that the rows determine. The hyperprior is worth h coefficients
 at the usual precision. h is 1, or a tenth of the coefficients of parts with one per pair of classes: the evidence for
-thousands of coefficients has no clear peak. Rows that the fit has not seen then multiply these parts by one factor. A
-part that the rows do not support stays near zero.
+thousands of coefficients has no clear peak. A part that the rows do not support stays near zero. Held-out predictions
+then multiply three kinds of coefficients by one factor each: those of confidence, of single classes, and of pairs.
 
 Newton's method with conjugate gradients needs only products with features (`parts.py`), never a matrix of
 coefficients x coefficients.
@@ -52,7 +52,6 @@ USUAL: Mapping[str, float] = {
     "scale": 150.0,
     "shift": 30.0,
     "matrix": 400.0,
-    "confusion": 400.0,
     "hinges": 1000.0,
 }
 SMALL_MODEL = ("shared", "context", "scale", "shift")
@@ -60,13 +59,12 @@ SMALL_MODEL = ("shared", "context", "scale", "shift")
 # rises by 0.002 to 0.014, with 5 and 10 it falls by 0.001 to 0.010.
 _ROWS_PER_CLASS = 5
 _HINGE_CLASSES = 12  # with more classes, hinges have more coefficients than they gain
-_CONFUSION_CLASSES = 50  # from here on a matrix and probabilities say the same, and the matrix says it better
 _MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes longer than all other parts
 _SAMPLE_ENTRIES = 250_000  # logits that show spreads and precisions; of more rows, every so many are read
 _SAMPLE_ROWS = 2_500  # of which there are at least this many
 _WORTH_OF_PAIRS = 0.1  # of their coefficients: from 0.03 to 0.3, the mean held-out loss of 13 sets is the same
-# The prior of the factor on parts of pairs that held-out rows choose: this precision around 1. With 0 to 64, the mean
-# held-out loss of 13 sets changes by 0.0005.
+KINDS = (("shared", "context"), ("scale", "shift"), PAIRS)  # of coefficients that held-out rows multiply by one factor
+# The prior of the factors: this precision around 1. With 0 to 64, the mean held-out loss of 13 sets changes by 0.0005.
 _PRECISION_OF_FACTOR = 4.0
 _MANY_ROWS = 2_500  # from here on one fold changes a fit so little that one Newton step follows it
 # The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 %
@@ -86,15 +84,13 @@ def full_model(n_rows: int, n_classes: int) -> tuple[str, ...]:
     """Return the parts that so many rows and classes allow.
 
     >>> full_model(5_000, 10)[4:], full_model(5_000, 100)[4:], full_model(25_000, 1_000)[4:]
-    (('matrix', 'confusion', 'hinges'), ('matrix',), ())
+    (('matrix', 'hinges'), ('matrix',), ())
     """
     names = list(SMALL_MODEL)
     if n_rows < _ROWS_PER_CLASS * n_classes:
         return SMALL_MODEL
     if n_rows * n_classes**2 <= _MATRIX_WORK:
         names.append("matrix")
-    if n_classes < _CONFUSION_CLASSES:
-        names.append("confusion")
     if n_classes <= _HINGE_CLASSES:
         names.append("hinges")
     return tuple(names)
@@ -238,17 +234,16 @@ def find_precisions(design: Design, precisions: Floats, point: Floats, most_roun
 
 
 def held_out_scores(
-    problem: PenalisedLoss, state: State, curvature: Curvature, folds: Ints, chosen: Bools
-) -> tuple[Array, Array]:
-    """Return what the chosen coefficients add to the scores of every row, and the scores without them.
+    problem: PenalisedLoss, state: State, curvature: Curvature, folds: Ints, kinds: Sequence[Bools]
+) -> Array:
+    """Return what the coefficients of each kind add to the scores of every row, (kinds, n, classes).
 
-    Both come from fits that have not seen the fold of the row, at the same precisions: two Newton steps from the fit to
+    It comes from fits that have not seen the fold of the row, at the same precisions: two Newton steps from the fit to
     all rows, or one if the rows are many. With 250 rows of 100 classes, one step alone finds a held-out loss that is
     0.02 too low; with 2,500 rows, 0.002.
     """
     design = problem.design
-    added = np.empty_like(design.base)
-    rest_of_scores = np.empty_like(design.base)
+    added = np.empty((len(kinds), *design.base.shape), design.base.dtype)
     for fold in range(int(folds.max()) + 1):
         own = folds == fold
         without = problem._replace(design=replace(design, weights=np.where(own, 0.0, design.weights)))
@@ -258,25 +253,32 @@ def held_out_scores(
             direction, _ = without.newton_step(without.at(point), curvature, enough=0.1)
             point = point + direction
         rows = design.take(own)
-        added[own] = rows.scores(np.where(chosen, point, 0.0))
-        rest_of_scores[own] = rows.base + rows.scores(np.where(chosen, 0.0, point))
-    return added, rest_of_scores
+        for place, chosen in enumerate(kinds):
+            added[place, own] = rows.scores(np.where(chosen, point, 0.0))
+    return added
 
 
-def fit_factor(problem: PenalisedLoss, added: Array, rest: Array) -> float:
-    """Return the factor on `added` scores, between 0 and 3, that has the least loss under a prior around 1."""
+def fit_factors(problem: PenalisedLoss, added: Array) -> Floats:
+    """Return the factors on `added` scores, between 0 and 3, that have the least loss under priors around 1."""
     labels = problem.design.labels
-    weights = problem.design.weights
-    factor = 1.0
+    weights = problem.design.weights[:, None]
+    factors = np.ones(len(added))
     for _ in range(10):
-        _, p = problem.loss.both(rest + factor * added, labels)
-        slope = weights @ np.vecdot(problem.loss.slope(p, labels), added)
-        curved = weights @ np.vecdot(problem.loss.curve(p, added), added)
-        step = (slope + _PRECISION_OF_FACTOR * (factor - 1)) / (curved + _PRECISION_OF_FACTOR)
-        factor = min(max(factor - float(step), 0.0), 3.0)
-        if abs(step) < _TOLERANCE:
+        _, p = problem.loss.both(scaled_scores(problem.design.base, factors, added), labels)
+        slope = problem.loss.slope(p, labels) * weights
+        slopes = np.array([np.vdot(slope, each) for each in added]) + _PRECISION_OF_FACTOR * (factors - 1)
+        curved = [problem.loss.curve(p, each) * weights for each in added]
+        curvature = np.array([[np.vdot(one, other) for one in curved] for other in added])
+        step = np.linalg.solve(curvature + _PRECISION_OF_FACTOR * np.eye(len(added)), slopes)
+        factors = (factors - step).clip(0.0, 3.0)
+        if np.abs(step).max() < _TOLERANCE:
             break
-    return factor
+    return factors
+
+
+def scaled_scores(base: Array, factors: Floats, added: Array) -> Array:
+    """Return the scores of rows, of which each kind of coefficients is multiplied by its factor."""
+    return base + np.tensordot(factors.astype(added.dtype), added, axes=1)
 
 
 class FittedParts(NamedTuple):
@@ -322,13 +324,14 @@ def fit_parts(
     out_of_fold = np.zeros((0, 0))
     factor_of_pairs = 0.0
     if folds is not None:
-        pairs = np.isin(design.names, PAIRS)[design.owners]
-        added, scores = held_out_scores(problem, state, curvature, folds, pairs)
-        if pairs.any():
-            factor_of_pairs = fit_factor(problem, added, scores)
-            point = np.where(pairs, factor_of_pairs * point, point)
-            scores = scores + factor_of_pairs * added
-        out_of_fold = in_row_blocks(log_softmax, scores)
+        chosen = [np.isin(design.names, kind)[design.owners] for kind in KINDS]
+        kinds = [each for each in chosen if each.any()]
+        added = held_out_scores(problem, state, curvature, folds, kinds)
+        factors = fit_factors(problem, added)
+        point = point * (factors @ np.array(kinds))
+        if design.basis.pairs:
+            factor_of_pairs = float(factors[-1])
+        out_of_fold = in_row_blocks(log_softmax, scaled_scores(design.base, factors, added))
     corrected = Chain((corrected_map(design, point),))
     tight = curvature_of(design, state.probabilities, problem.precisions)
     counted = np.bincount(design.owners, 1 - problem.precisions * tight.variances())

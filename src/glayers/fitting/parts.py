@@ -24,17 +24,15 @@ from glayers.maps.corrections import (
     Corrected,
     HingeLayer,
     Shared,
-    TopProbabilities,
     bends,
     centred,
     context,
     descending,
     raw_context,
     tenth,
-    top_probabilities,
 )
 
-PAIRS = ("matrix", "confusion", "hinges")  # parts with one coefficient per pair of classes
+PAIRS = ("matrix", "hinges")  # parts with one coefficient per pair of classes
 PARTS = ("shared", "context", "scale", "shift", *PAIRS)
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
@@ -66,7 +64,7 @@ class Basis(NamedTuple):
     def owners(self) -> Ints:
         """The part of each feature, as a place in `pairs`."""
         n_classes = self.own.shape[1]
-        sizes = {"matrix": n_classes, "confusion": n_classes, "hinges": len(_QUANTILES) * n_classes}
+        sizes = {"matrix": n_classes, "hinges": len(_QUANTILES) * n_classes}
         return np.repeat(np.arange(len(self.pairs)), [sizes[name] for name in self.pairs])
 
     def values(self, log_p: Floats) -> Floats:
@@ -81,8 +79,6 @@ class Basis(NamedTuple):
         found = []
         if "matrix" in self.names:
             found.append(values)
-        if "confusion" in self.names:
-            found.append(np.asarray(top_probabilities(log_p, descending(log_p))))
         found += [np.maximum(values - knot, 0.0) for knot in self.knots]
         return np.concatenate(found, axis=1)
 
@@ -117,12 +113,8 @@ def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str =
     features = basis.features(log_p)
     unsure = weights * np.maximum(1 - np.vecdot(p, p), 0.0) + _ALMOST_NONE
     _, spread = _mean_and_spread(features, unsure)
-    for place, name in enumerate(basis.pairs):
-        own = basis.owners == place
-        if name == "confusion":
-            spread[own] = 1 / np.sqrt(n_classes)
-        elif name == "hinges":
-            spread[own] += _LEAST_HINGE
+    if "hinges" in names:
+        spread[-basis.knots.size :] += _LEAST_HINGE
     means = (features / spread).T @ in_question
     relevance = np.tile(_relevance(p, weights), (len(spread) // n_classes, 1))
     return basis._replace(spread=spread, means=means, relevance=relevance)
@@ -536,6 +528,4 @@ def corrected_map(design: Design, flat: Floats) -> Corrected:
         branches.append(first + Chain((Diagonal(slopes, bias),)))
     if "hinges" in weights:
         branches.append(first + Chain((HingeLayer(basis.knots, weights["hinges"].reshape(*basis.knots.shape, -1)),)))
-    if "confusion" in weights:
-        branches.append(Chain((TopProbabilities(), Dense(weights["confusion"], np.zeros(n_classes)))))
     return Corrected(tuple(branches))
