@@ -46,8 +46,8 @@ def test_the_numbers_are_those_of_the_csv_beside_the_table(tmp_path: Path) -> No
 # method are old: make them again, or say in the guides which version they are of, and then change the number here.
 SEED_0 = {
     "temperature": (TemperatureScaling(), 0.260718, 0.009197),
-    "matrix": (MatrixScaling(), 0.250479, 0.008616),
-    "auto": (AutoCalibrator(time_budget=0), 0.250574, 0.002985),  # no g-layers
+    "matrix": (MatrixScaling(), 0.250361, 0.008675),
+    "auto": (AutoCalibrator(time_budget=0), 0.250476, 0.003338),  # no g-layers
     "g-layers": (GLayers(), 0.249980, 0.003040),
     "shared-g-layers": (SharedGLayers(), 0.249399, 0.003260),
 }

@@ -392,8 +392,7 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
 
 
 @pytest.mark.parametrize("parts", [("shared", "context"), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)
-def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "fit_factors", lambda _, added: np.ones(len(added)))  # which all rows choose
+def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> None:
     given = rows_of(400)
     folds = assign_folds(400, None, 4, 0)
     own = folds == 2
@@ -546,7 +545,7 @@ def test_held_out_rows_multiply_each_kind_of_coefficients_in_the_map_by_its_fact
     given = rows_of(400)
     folds = assign_folds(400, None, 5, 0)
     parts = ("shared", "scale", "shift", "matrix")
-    whole, plain = (fit_parts(given, 0.5, parts, each, precisions=fixed()) for each in (folds, None))
+    whole, plain = (fit_parts(given, 0.5, parts, each) for each in (folds, None))
     assert 0 < whole.factor_of_pairs < 3
     assert plain.factor_of_pairs == 0
     ratios = np.split(whole.posterior.point / plain.posterior.point, [7, 15])
@@ -557,6 +556,13 @@ def test_held_out_rows_multiply_each_kind_of_coefficients_in_the_map_by_its_fact
     design = seen_by(given, whole)
     expected = log_softmax(design.base + design.scores(whole.posterior.point))
     np.testing.assert_allclose(whole.map(given.logits), expected, atol=1e-9)
+
+
+def test_given_precisions_leave_the_coefficients_as_they_are_fitted() -> None:
+    given = rows_of(400)
+    folds = assign_folds(400, None, 5, 0)
+    whole, plain = (fit_parts(given, 0.5, ("shift", "matrix"), each, precisions=fixed()) for each in (folds, None))
+    np.testing.assert_array_equal(whole.posterior.point, plain.posterior.point)
 
 
 def test_pairs_of_classes_without_a_signal_have_a_small_factor_and_with_one_a_large() -> None:

@@ -308,11 +308,12 @@ def fit_parts(
 ) -> FittedParts:
     """Fit parts to rows behind an inverse temperature; without folds there are no out-of-fold predictions.
 
-    `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
+    `precisions` stay as given; otherwise the rows determine them and the factors. With a `basis`, features are standardised as it says.
     """
     floor, design, sample, factor_error = _prepared(given, factor, names, basis, inputs)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
+    given_precisions = precisions is not None
     if precisions is None:
         precisions, point = _start(design, sample)
         enough = 0.03
@@ -327,7 +328,9 @@ def fit_parts(
         chosen = [np.isin(design.names, kind)[design.owners] for kind in KINDS]
         kinds = [each for each in chosen if each.any()]
         added = held_out_scores(problem, state, curvature, folds, kinds)
-        factors = fit_factors(problem, added)
+        factors = np.ones(len(kinds))
+        if not given_precisions:
+            factors = fit_factors(problem, added)
         point = point * (factors @ np.array(kinds))
         if design.basis.pairs:
             factor_of_pairs = float(factors[-1])
