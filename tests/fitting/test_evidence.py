@@ -9,7 +9,6 @@ from scipy.optimize import approx_fprime, minimize, minimize_scalar
 
 from glayers import Predictions
 from glayers.activations import log_softmax, softmax
-from glayers.fitting import evidence
 from glayers.fitting.curvature import SMOOTH_LOSSES
 from glayers.fitting.evidence import (
     USUAL,

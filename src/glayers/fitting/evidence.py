@@ -260,25 +260,34 @@ def held_out_scores(
 
 def fit_factors(problem: PenalisedLoss, added: Array) -> Floats:
     """Return the factors on `added` scores, between 0 and 3, that have the least loss under priors around 1."""
-    labels = problem.design.labels
-    weights = problem.design.weights[:, None]
+    design = problem.design
     factors = np.ones(len(added))
-    for _ in range(10):
-        _, p = problem.loss.both(scaled_scores(problem.design.base, factors, added), labels)
+
+    def derivatives(rows: slice) -> tuple[Floats, Floats]:
+        """Return the first and second derivatives of the loss of some rows by the factors."""
+        labels = design.labels[rows]
+        weights = design.weights[rows, None].astype(added.dtype)
+        features = added[:, rows]
+        _, p = problem.loss.both(scaled_scores(design.base[rows], factors, features), labels)
         slope = problem.loss.slope(p, labels) * weights
-        slopes = np.array([np.vdot(slope, each) for each in added]) + _PRECISION_OF_FACTOR * (factors - 1)
-        curved = [problem.loss.curve(p, each) * weights for each in added]
-        curvature = np.array([[np.vdot(one, other) for one in curved] for other in added])
-        step = np.linalg.solve(curvature + _PRECISION_OF_FACTOR * np.eye(len(added)), slopes)
-        factors = (factors - step).clip(0.0, 3.0)
-        if np.abs(step).max() < _TOLERANCE:
+        curved = [problem.loss.curve(p, each) * weights for each in features]
+        first = np.array([np.vdot(slope, each) for each in features])
+        return first, np.array([[np.vdot(one, other) for one in curved] for other in features])
+
+    for _ in range(10):
+        first, second = (sum(each) for each in zip(*map_row_blocks(derivatives, *design.base.shape), strict=True))
+        second = second + _PRECISION_OF_FACTOR * np.eye(len(added))
+        before = factors
+        step = np.linalg.solve(second, first + _PRECISION_OF_FACTOR * (before - 1))
+        factors = (before - step).clip(0.0, 3.0)
+        if np.abs(factors - before).max() < _TOLERANCE:
             break
     return factors
 
 
 def scaled_scores(base: Array, factors: Floats, added: Array) -> Array:
     """Return the scores of rows, of which each kind of coefficients is multiplied by its factor."""
-    return base + np.tensordot(factors.astype(added.dtype), added, axes=1)
+    return base + sum(factor * each for factor, each in zip(factors.tolist(), added, strict=True))
 
 
 class FittedParts(NamedTuple):
@@ -308,7 +317,8 @@ def fit_parts(
 ) -> FittedParts:
     """Fit parts to rows behind an inverse temperature; without folds there are no out-of-fold predictions.
 
-    `precisions` stay as given; otherwise the rows determine them and the factors. With a `basis`, features are standardised as it says.
+    `precisions` stay as given, without factors; otherwise the rows determine both. With a `basis`, features are
+    standardised as it says.
     """
     floor, design, sample, factor_error = _prepared(given, factor, names, basis, inputs)
     point = np.zeros(design.owners.size)
