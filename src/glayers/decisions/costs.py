@@ -66,9 +66,9 @@ class Costs:
         first = next(iter(self.by_policy))
         lines = [f"Mean cost per row, {100 * self.level:g} % interval"]
         for name, cost in self.by_policy.items():
-            lines.append(f"{name:<{width}}  {_range(cost)}")
+            lines.append(f"{name:<{width}}  {range_text(cost)}")
             if name in self.savings:
-                lines[-1] += f"; {first} saves {_range(self.savings[name])}"
+                lines[-1] += f"; {first} saves {range_text(self.savings[name])}"
         lines.append(f"The best constant action is {self.constant_action}. {first} expected {self.expected:.4g}.")
         return "\n".join(lines + notes_on([*self.by_policy.values(), *self.savings.values()]))
 
@@ -102,7 +102,7 @@ class DecisionCurve:
     def __str__(self) -> str:
         lines = [["treat from", "model", "treat all", "gain over treating all"]]
         for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
-            lines.append([f"{100 * threshold:g} %", *map(_range, found)])
+            lines.append([f"{100 * threshold:g} %", *map(range_text, found)])
         heading = f"Net benefit per row ({self.event}), {100 * self.level:g} % intervals; of treating none it is 0"
         notes = notes_on([*self.model, *self.treat_all, *self.gain])
         return "\n".join([heading, aligned_table(lines), *notes])
@@ -294,13 +294,10 @@ def _by_name(intervals: dict[str, Interval]) -> dict[str, Any]:
     return {name: interval._asdict() for name, interval in intervals.items()}
 
 
-def _range(found: Interval) -> str:
-    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g}){star(found)}"
-
-
-def star(found: Interval) -> str:
-    """Return the mark of an interval that may be too narrow."""
-    return " *" if found.unreliable else ""
+def range_text(found: Interval, digits: str = ".4g") -> str:
+    """Return a number with its interval, and a star if that may be too narrow."""
+    star = " *" if found.unreliable else ""
+    return f"{found.value:{digits}} ({found.low:{digits}} to {found.high:{digits}}){star}"
 
 
 def notes_on(intervals: Iterable[Interval]) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator, TemperatureScaling
-from glayers.decisions.costs import mean_intervals, notes_on, star
+from glayers.decisions.costs import mean_intervals, notes_on, range_text
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import Rows, check_rows
 from glayers.predictions import Predictions
@@ -53,7 +53,8 @@ class SetReport:
         for kind, found in self.sets.items():
             of_classes = self.by_class[kind]
             lowest = min(of_classes, key=of_classes.__getitem__)
-            lines.append([kind, *map(_range, found.values()), f"{of_classes[lowest]:.3f} ({lowest})"])
+            shown = [range_text(interval, ".3f") for interval in found.values()]
+            lines.append([kind, *shown, f"{of_classes[lowest]:.3f} ({lowest})"])
         change = "changes the size of adaptive sets little"
         if self.enlargement.low > 0:
             change = "enlarges adaptive sets"
@@ -63,8 +64,8 @@ class SetReport:
         said = [
             f"Prediction sets at {100 * self.level:g} %, {self.rows:,} rows, 95 % intervals",
             aligned_table(lines),
-            f"Temperature scaling of this model {change}: the mean size changes by {_range(self.enlargement)} at equal "
-            f"coverage.",
+            f"Temperature scaling of this model {change}: the mean size changes by "
+            f"{range_text(self.enlargement, '.3f')} at equal coverage.",
         ]
         return "\n".join(said + notes_on([*intervals, self.enlargement]))
 
@@ -126,7 +127,3 @@ def _adaptive_sizes(predictions: Predictions, level: float) -> Floats:
     """Return the sizes of adaptive sets with a threshold from these very rows."""
     threshold = SetThresholds.of(predictions).at(level, "adaptive")
     return classes_in_sets(predictions.logits, "adaptive", threshold).sum(axis=1, dtype=np.float64)
-
-
-def _range(found: Interval) -> str:
-    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}){star(found)}"

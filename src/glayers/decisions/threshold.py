@@ -54,7 +54,7 @@ class Threshold:
         return asdict(self)
 
     def __str__(self) -> str:
-        promise = f"an accuracy of at least {_percent(self.target)}, with a certainty of {_percent(self.level)}"
+        promise = f"an accuracy of at least {100 * self.target:g} %, with a certainty of {100 * self.level:g} %"
         if self.confidence is None or self.accuracy is None:
             return (
                 f"No threshold reaches {promise}: {self.rows:,} rows do not show it. Use more rows or a lower target."
@@ -112,22 +112,21 @@ def threshold(
     target = number_between(accuracy, "accuracy", 0, 1)
     level = number_between(level, "level", 0, 1)
     rows = check_event(probabilities, labels, sample_weight, groups, event)
-    order = np.argsort(-rows.scores, kind="stable")
-    found = Threshold(None, target, level, 0.0, None, len(order))
-    for confidence in _accepted(rows, order, target, 1 - level):
+    found = Threshold(None, target, level, 0.0, None, len(rows))
+    for confidence in _accepted(rows, target, 1 - level):
         answered = rows.scores >= confidence
         covered = min(1.0, float(rows.weights[answered].sum()))
         right = float(rows.weights[answered] @ rows.hits[answered])
-        found = Threshold(confidence, target, level, covered, min(1.0, right / covered), len(order))
+        found = Threshold(confidence, target, level, covered, min(1.0, right / covered), len(rows))
     return found
 
 
-def _accepted(rows: Scored, order: np.ndarray, target: float, risk: float) -> list[float]:
+def _accepted(rows: Scored, target: float, risk: float) -> list[float]:
     """Return the thresholds that pass, the highest first."""
     accepted = []
     share = 0.0
     before = None
-    descending = rows.scores[order]
+    descending = np.sort(rows.scores)[::-1]
     starts = _starts(rows.total, target, risk)
     for percent in range(1, 101):
         if percent in starts:
@@ -169,15 +168,8 @@ def _p_value(rows: Scored, answered: np.ndarray, target: float) -> float:
     if not weights.any():
         return 1.0
     error_rate = 1 - float(weights @ rows.hits[answered]) / float(weights.sum())
-    units = weights
-    if rows.groups is not None:
-        units = np.bincount(rows.group_numbers[answered], weights)
-    n = effective_rows(units)
+    n = effective_rows(np.bincount(rows.group_numbers[answered], weights))
     errors = error_rate * n
     if errors >= n:
         return 1.0
     return float(betainc(n - errors, errors + 1, target))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
