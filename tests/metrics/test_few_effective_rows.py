@@ -52,6 +52,7 @@ def test_thresholds_and_streams_warn_too() -> None:
 
 
 @pytest.mark.parametrize("calibrator", [TemperatureScaling(), VectorScaling(), AutoCalibrator(time_budget=0)])
+@pytest.mark.filterwarnings("ignore:auto. .*did not lower the loss")  # said too
 def test_fits_warn_if_one_row_has_most_of_the_weight(calibrator: Any) -> None:
     p, y = sample(0, 200, 3)
     with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):
