@@ -62,7 +62,7 @@ dist: .venv/package
 	$(BIN)/python -m hatchling build
 	$(BIN)/twine check --strict dist/*
 
-# 10,000 damaged files, forged calibrators, odd command lines and unlucky fits, in some minutes. INPUTS=N and SEED=N
+# 10,000 damaged files, forged calibrators, odd command lines and settings, and unlucky fits, in some minutes. INPUTS=N and SEED=N
 # change how many and which.
 fuzz: .venv/package
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),10000) --seed $(or $(SEED),0)

@@ -29,7 +29,7 @@ SECONDS = 5  # of processor time, which a busy machine does not spend
 SECONDS_BY_THE_CLOCK = 60  # for a wait that would never end
 MEMORY = 2**30  # bytes that one input may take
 MOST_UNPACKED = 2**27  # GLAYERS_MAX_BYTES in the workers: far more than any good input holds
-KINDS = ("reader",) * 6 + ("artifact",) * 2 + ("command", "fit")
+KINDS = ("reader",) * 5 + ("artifact",) * 2 + ("command", "fit", "setting")
 
 
 def work(seed: int, numbers: range) -> None:
@@ -37,13 +37,14 @@ def work(seed: int, numbers: range) -> None:
     import numpy as np
 
     from glayers.metrics import calibration_tests
-    from tests.fuzz import artifacts, bombs, commands, fits, readers
+    from tests.fuzz import artifacts, bombs, commands, fits, readers, settings
 
     checks = {
         "reader": readers.check_reader,
         "artifact": artifacts.check_artifact,
         "command": commands.check_command,
         "fit": fits.check_fit,
+        "setting": settings.check_setting,
     }
     warnings.simplefilter("ignore")
     calibration_tests._DRAWS = 199  # commands test calibration with most scores, and damage no draw

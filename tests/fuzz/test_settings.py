@@ -2,80 +2,23 @@
 
 import json
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import glayers
-from glayers import GlayersError, metrics
-
-RNG = np.random.default_rng(0)
-LOGITS = 2 * RNG.normal(size=(200, 3))
-P = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
-LABELS = (RNG.random((200, 1)) > P.cumsum(axis=1)[:, :-1]).sum(axis=1)
-ROWS = glayers.Predictions(LOGITS, LABELS)
-COSTS = 1 - np.eye(3)
-ODD = [
-    *(np.int8(3), np.uint8(200), np.array(3), np.array([1, 2]), np.array([]), np.array([1, "a", None], dtype=object)),
-    *(float("nan"), float("inf"), -1, 0, 0.5, np.float16(0.5), 1e-300, 10**12, 10**400, 1j, True, None, np.ma.masked),
-    *("", "abc", "a\0b", "\udc80", b"a", [], [1, 2], [[1, 2], [3]], {"a": 1}, {1, 2}, object(), int),
-    *(np.full(200, np.nan), np.ones(200), np.full(200, 1e300), np.full(200, 1e-300), np.eye(200)[0], np.arange(200)),
-    *(P.astype(np.float16), P.tolist(), np.eye(3)[LABELS], np.where(P.min() == P, -np.inf, LOGITS), LOGITS * 1e300),
-    *(np.empty((0, 3)), P[None], P.astype(str), metrics.rank(99), metrics.label("a"), metrics.one_of([0, 1, 2])),
-]
-Call = tuple[Callable[..., Any], dict[str, Any]]
-SMALL: dict[str, Any] = {"n_resamples": 30, "random_state": 0}
-
-
-def streamed(scores: Any, labels: Any, sample_weight: Any, **settings: Any) -> Any:
-    return metrics.StreamingScorecard(**settings).update(scores, labels, sample_weight=sample_weight).result()
-
-
-def calls(folder: Path) -> dict[str, Call]:
-    """Return functions, each with settings that are good."""
-    fitted = glayers.VectorScaling(strength=1.0).fit(LOGITS, LABELS)
-    compared = glayers.compare(ROWS.take(slice(100)), ROWS.take(slice(100, None)), ["temperature"])
-    file = folder / "rows.npz"
-    np.savez(file, logits=LOGITS, labels=LABELS)
-    rows = {"probabilities": P, "labels": LABELS, "sample_weight": None}
-    return {
-        "ece": (metrics.ece, rows | {"n_bins": 15, "event": metrics.top}),
-        "classwise_ece": (metrics.classwise_ece, rows | {"n_bins": 15}),
-        "intervals": (metrics.intervals, rows | SMALL | {"groups": None, "metrics": ["nll"], "level": 0.9}),
-        "rank": (metrics.rank, {"r": 2}),
-        "label": (metrics.label, {"c": 2}),
-        "streaming": (streamed, {"scores": P, "labels": LABELS, "sample_weight": None, "event": metrics.top}),
-        "take": (ROWS.take, {"rows": [0, 1]}),
-        "decide": (glayers.decide, {"probabilities": P, "costs": COSTS}),
-        "costs": (glayers.realised_costs, SMALL | {"policies": {"a": ROWS}, "costs": COSTS, "level": 0.9}),
-        "estimate": (glayers.estimate, {"calibrator": fitted, "logits": LOGITS, "level": 0.9, "n_draws": 20}),
-        "threshold": (glayers.threshold, rows | {"accuracy": 0.6, "level": 0.9}),
-        "shift_test": (glayers.shift_test, {"calibrator": fitted, "logits": LOGITS, "groups": None, "level": 0.9}),
-        "read": (glayers.read_predictions, {"path": file, "part": None, "labels": None}),
-        "predictions": (compared.predictions, {"method": "temperature"}),
-        "rows": (compared.rows, {"method": "temperature"}),
-        "to_html": (compared.to_html, {"path": folder / "a.html", "force": True, "n_resamples": "none yet"}),
-    }
+from tests.fuzz.settings import LABELS, LOGITS, ODD, calls, outcome
 
 
 @pytest.mark.slow
 def test_odd_settings_give_a_result_or_an_error_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     warnings.simplefilter("ignore")
-    for name, (function, settings) in calls(tmp_path).items():
-        for setting in settings:
+    for name, call in calls(tmp_path).items():
+        for setting in call[1]:
             for odd in ODD:
-                try:
-                    found = function(**(settings | {setting: odd}))
-                    str(found)
-                except GlayersError as error:
-                    if len(str(error)) > 1_500:
-                        raise AssertionError(f"a long message of {name}({setting}=...)") from error
-                except Exception as error:
-                    raise AssertionError(f"{name}({setting}={odd!r})") from error
+                outcome(call, name, setting, odd)
 
 
 def test_what_is_ready_for_json_has_null_for_numbers_that_are_not_finite() -> None:

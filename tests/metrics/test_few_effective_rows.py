@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import TemperatureScaling, VectorScaling
+from glayers import AutoCalibrator, TemperatureScaling, VectorScaling, metrics, threshold
 from glayers.errors import GlayersWarning
 from glayers.metrics import (
+    METRICS,
+    StreamingScorecard,
     calibration_test,
     classwise_ks_test,
     ece_test,
@@ -31,7 +33,26 @@ def test_scorecards_and_tests_warn_if_one_row_has_most_of_the_weight(measure: Ca
     measure(p, y, sample_weight=np.append(np.ones(199), 5.0))  # no warning, which would be an error here
 
 
-@pytest.mark.parametrize("calibrator", [TemperatureScaling(), VectorScaling()])
+@pytest.mark.parametrize("name", sorted(METRICS.keys() & set(metrics.__all__)))
+def test_every_metric_warns_alone(name: str) -> None:
+    p, y = sample(0, 200, 12)
+    with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):
+        getattr(metrics, name)(p, y, sample_weight=HEAVY)
+
+
+def test_thresholds_and_streams_warn_too() -> None:
+    p, y = sample(0, 200, 3)
+    with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):
+        threshold(p, y, accuracy=0.6, sample_weight=HEAVY)
+    stream = StreamingScorecard()
+    for part in (slice(150), slice(150, 200)):  # of the last part alone, nothing is said
+        stream.update(p[part], y[part], sample_weight=HEAVY[part])
+    with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):
+        stream.result()
+
+
+@pytest.mark.parametrize("calibrator", [TemperatureScaling(), VectorScaling(), AutoCalibrator(time_budget=0)])
+@pytest.mark.filterwarnings("ignore:auto. .*did not lower the loss")  # said too
 def test_fits_warn_if_one_row_has_most_of_the_weight(calibrator: Any) -> None:
     p, y = sample(0, 200, 3)
     with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):

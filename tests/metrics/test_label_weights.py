@@ -86,7 +86,7 @@ def test_weights_follow_labels_only_if_they_are_constant_within_classes_and_diff
     assert class_weights == pytest.approx([1 / 3, 1.0, 1.0])  # class 2 has no rows
     assert probabilities[0] == pytest.approx(p[0] * [3, 1, 1] / (p[0] * [3, 1, 1]).sum())
     assert label_law(check_rows(p, y, np.full(40, scale))) is None
-    assert label_law(check_rows(p, y, np.append(by_class[:-1], 9.0))) is None
+    assert label_law(check_rows(p, y, np.append(by_class[:-1], 9 * scale))) is None
     assert label_law(check_rows(p, y)) is None
     assert label_law(check_rows(p[:8], y[:8], by_class[:8])) is None  # may be chance
 

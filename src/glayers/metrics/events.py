@@ -432,9 +432,25 @@ def as_event(event: object) -> Event:
 def check_any(
     given: object, labels: object = None, sample_weight: object = None, groups: object = None, *, strict: bool = False
 ) -> Rows | Scored:
-    """Check an array of probabilities with its labels, `Predictions` or `Confidences`."""
+    """Check an array of probabilities with its labels, `Predictions` or `Confidences`; warn of few effective rows."""
     if isinstance(given, Rows | Scored):  # checked before, by another metric
         return given
+    rows = check_part(given, labels, sample_weight, groups, strict=strict)
+    warn_of_few_rows(rows)
+    return rows
+
+
+def warn_of_few_rows(rows: Rows | Scored) -> None:
+    """Warn if few rows have most of the weight."""
+    note = few_rows_note(rows.given_weights)
+    if note:
+        warnings.warn(note, GlayersWarning, stacklevel=4)
+
+
+def check_part(
+    given: object, labels: object, sample_weight: object, groups: object = None, *, strict: bool
+) -> Rows | Scored:
+    """Check some of the rows of a larger set as `check_any` does; few effective rows are no surprise there."""
     if isinstance(given, Predictions | Confidences):
         for name, value in {"labels": labels, "sample_weight": sample_weight, "groups": groups}.items():
             if value is not None:
@@ -458,13 +474,6 @@ def check_any(
     if strict:
         checks.check_probability_rows(probabilities)
     return Rows(probabilities, truth, given_weights=weights, groups=groups)
-
-
-def warn_of_few_rows(rows: Rows | Scored) -> None:
-    """Warn if few rows have most of the weight."""
-    note = few_rows_note(rows.given_weights)
-    if note:
-        warnings.warn(note, GlayersWarning, stacklevel=4)
 
 
 def _of_record(given: Predictions | Confidences) -> Rows | Scored:

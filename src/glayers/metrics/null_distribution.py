@@ -30,7 +30,6 @@ from glayers.metrics.events import (
     check_seed,
     distinct_scores,
     last_of_ties,
-    warn_of_few_rows,
 )
 from glayers.metrics.metric import membership
 from glayers.progress import progress_bar
@@ -191,7 +190,6 @@ def in_cells(event: Scored, edges: Floats) -> Scored:
     event = Scored(event.scores[order], event.hits[order], given_weights=event.own_weights[order])
     if len(event) <= _MOST_ROWS:
         return event
-    warn_of_few_rows(event)
     scores, which = distinct_scores(event.scores)
     rows_up_to = np.cumsum(np.bincount(which))
     # Both terms grow with the score, so that cells are runs of neighbours.
@@ -223,8 +221,6 @@ def redraw(
             GlayersWarning,
             stacklevel=3,
         )
-    if isinstance(rows, Rows) or rows.counts is None:
-        warn_of_few_rows(rows)
     drawn = np.full((n_resamples, len(statistics)), np.nan)
     if rows.groups is not None and rows.n_units < _FEWEST_GROUPS:
         return drawn

@@ -25,7 +25,7 @@ from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import calibration_errors, outcomes, scores
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
+from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top
 from glayers.metrics.metric import Metric, evaluate_once
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, html_table, json_ready, markdown_table
@@ -307,7 +307,6 @@ def rows_to_score(
 ) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
     rows = check_any(given, labels, sample_weight, groups, strict=True)
-    warn_of_few_rows(rows)
     if event is top:
         return rows
     return check_event(rows, event=event)

@@ -31,9 +31,10 @@ from glayers.metrics.events import (
     Scored,
     as_event,
     bin_of,
-    check_any,
+    check_part,
     rank_events,
     top,
+    warn_of_few_rows,
 )
 from glayers.metrics.metric import evaluate_once, score
 from glayers.metrics.scorecard import METRICS, Scorecard, chosen_metrics
@@ -109,7 +110,7 @@ class StreamingScorecard:
                 labels = sample_weight = None
         if len(given) == 0:
             return self
-        rows = check_any(given, labels, sample_weight, strict=True)
+        rows = check_part(given, labels, sample_weight, strict=True)
         if isinstance(rows, Rows) and self.event != top:  # a copy from another process is not the same object
             rows = self.event.of(rows)
         self._check_classes(rows.n_classes)
@@ -157,6 +158,7 @@ class StreamingScorecard:
             values = self._compressed.evaluated()
         else:
             rows = _concatenated(self._kept)
+            warn_of_few_rows(rows)
             values = evaluate_once(rows, chosen_metrics(rows))
         return Scorecard(values, self.n_rows, self.n_classes or None)
 
