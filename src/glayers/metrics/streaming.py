@@ -13,7 +13,7 @@ the same for it, in any order. Rows of a group are drawn together.
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
 
@@ -35,8 +35,8 @@ from glayers.metrics.events import (
     rank_events,
     top,
 )
-from glayers.metrics.metric import evaluate_once, score
-from glayers.metrics.scorecard import METRICS, Scorecard, chosen_metrics
+from glayers.metrics.metric import score
+from glayers.metrics.scorecard import METRICS, Scorecard, card_of
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["StreamingScorecard"]
@@ -142,8 +142,13 @@ class StreamingScorecard:
         self._keep(other._kept)
         return self
 
-    def result(self) -> Scorecard:
+    def result(self, metrics: Collection[str] = METRICS) -> Scorecard:
         """Return the scorecard of all rows so far.
+
+        Parameters
+        ----------
+        metrics
+            Names of the metrics to compute, as far as the rows allow; all by default.
 
         Returns
         -------
@@ -154,10 +159,9 @@ class StreamingScorecard:
         if self.n_classes is None:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
         if self._compressed is not None:
-            values = self._compressed.evaluated()
+            values = self._compressed.evaluated(metrics)
         else:
-            rows = _concatenated(self._kept)
-            values = evaluate_once(rows, chosen_metrics(rows))
+            values = card_of(_concatenated(self._kept), metrics).by_name
         return Scorecard(values, self.n_rows, self.n_classes or None)
 
     def _check_classes(self, n_classes: int) -> None:
@@ -232,19 +236,21 @@ class CompressedRows:
         self.ranks.merge(other.ranks)
         self.classes.merge(other.classes)
 
-    def evaluated(self) -> dict[str, float]:
-        """Return each metric."""
+    def evaluated(self, metrics: Collection[str]) -> dict[str, float]:
+        """Return each of these metrics."""
         found = {}
-        for name, value in self.sums.items():
-            found[name] = min(value / self.weight, METRICS[name].highest)
         ranks = [self.ranks.event(r) for r in range(self.ranks.n_events)]
-        for name in self.metrics.keys() - found.keys():
-            metric = self.metrics[name]
+        for name, metric in self.metrics.items():
+            if name not in metrics:
+                continue
+            if metric.is_mean:
+                found[name] = min(self.sums[name] / self.weight, metric.highest)
+                continue
             events: Iterable[Scored] = ranks[: max(1, metric.at_most)]
             if metric.about == "classes":
                 events = map(self.classes.event, range(self.classes.n_events))
             found[name] = float(np.mean([score(metric.evaluate, event) for event in events]))
-        return {name: found[name] for name in self.metrics}
+        return found
 
     def _add_classes(self, rows: Rows) -> None:
         """Add the events "the label is this class" of all classes."""
