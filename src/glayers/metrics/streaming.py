@@ -210,7 +210,10 @@ class CompressedRows:
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in possible if metric.about == "ranks"])
         # Relative widths of 1/4096 keep the bounds of KS below 5e-5.
         self.ranks = Cells(n_ranks, octaves=14, bits=12)
-        self.classes = class_cells(n_classes)
+        # Events of classes get cells from a sixteenth of an even share on; 32 MB in all.
+        octaves = math.ceil(math.log2(max(n_classes, 2))) + 4
+        cells = max(1.0, 2**20 / (n_classes * octaves or 1))
+        self.classes = Cells(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
 
     def add(self, rows: Rows | Scored) -> None:
         """Add rows."""
@@ -222,9 +225,7 @@ class CompressedRows:
             self.sums[name] += float(values[counted] @ weights[counted])
         events = [rows] if isinstance(rows, Scored) else rank_events(rows, self.ranks.n_events)
         for place, event in enumerate(events):
-            for hit in (0, 1):
-                chosen = np.flatnonzero(event.hits == hit)
-                self.ranks.add(hit, place, event.scores[chosen], weights[chosen])
+            self.ranks.add(place, event.scores, event.hits, weights)
         if isinstance(rows, Rows):
             self._add_classes(rows)
 
@@ -259,10 +260,7 @@ class CompressedRows:
             p = block.astype(np.promote_types(block.dtype, np.float32))
             classes = np.broadcast_to(np.arange(rows.n_classes), p.shape)
             weights = np.broadcast_to(rows.own_weights[some, None], p.shape)
-            hits = classes == rows.labels[some, None]
-            for hit in (0, 1):
-                chosen = hits == hit
-                self.classes.add(hit, classes[chosen], p[chosen], weights[chosen])
+            self.classes.add(classes, p, classes == rows.labels[some, None], weights)
 
 
 def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
@@ -293,12 +291,14 @@ class Cells:
         self.weight = np.zeros((2, n_events, self.n_cells))  # misses, hits
         self.score = np.zeros((2, n_events, self.n_cells))  # sums of weight * score
 
-    def add(self, hit: int, events: Ints | int, scores: Array, weights: Floats) -> None:
-        """Add rows that all hit or all miss, each of its own event."""
-        place = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
-        scores = scores.astype(np.float64)  # ten times as fast below
-        np.add.at(self.weight[hit].reshape(-1), place, weights)
-        np.add.at(self.score[hit].reshape(-1), place, weights * scores)
+    def add(self, events: Ints | int, scores: Array, hits: Array, weights: Floats) -> None:
+        """Add rows, each of its own event."""
+        places = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
+        products = weights * scores.astype(np.float64)
+        for hit in (0, 1):
+            chosen = hits == hit
+            np.add.at(self.weight[hit].reshape(-1), places[chosen], weights[chosen])
+            np.add.at(self.score[hit].reshape(-1), places[chosen], products[chosen])
 
     def merge(self, other: Self) -> None:
         """Add all rows of other cells."""
@@ -311,13 +311,6 @@ class Cells:
         hit, cell = np.nonzero(weight)
         means = self.score[:, number].sum(axis=0)[cell] / weight.sum(axis=0)[cell]
         return Scored(means, hit.astype(np.float64), given_weights=weight[hit, cell])
-
-
-def class_cells(n_classes: int) -> Cells:
-    """Return empty cells for the events of all classes, from a sixteenth of an even share on; 32 MB in all."""
-    octaves = math.ceil(math.log2(max(n_classes, 2))) + 4
-    cells = max(1.0, 2**20 / (n_classes * octaves or 1))
-    return Cells(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
 
 
 class RowSample:
