@@ -6,10 +6,12 @@ Also p-values as text, and numbers as JSON has them.
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_Value = TypeVar("_Value")
 
 
 def p_text(p_value: float, n_draws: int | None = None) -> str:
@@ -27,14 +29,15 @@ def p_text(p_value: float, n_draws: int | None = None) -> str:
     return f"p = {p_value:.2g}"
 
 
-def json_ready(value: Any) -> Any:
+def json_ready(value: _Value) -> _Value:
     """Return records, arrays and numbers as JSON has them, which lacks NaN and infinity: None stands for them.
 
     >>> json_ready({"p_value": float("nan"), "counts": (1, 2)})
     {'p_value': None, 'counts': [1, 2]}
     """
     text = json.dumps(value, default=lambda array: array.tolist())
-    return json.loads(text, parse_constant=lambda _: None)
+    ready: _Value = json.loads(text, parse_constant=lambda _: None)
+    return ready
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

@@ -66,7 +66,7 @@ def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.Monk
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(scoring, "scorecard", greedy)
+    monkeypatch.setattr(scoring, "card_of", greedy)
     assert "not enough memory" in complaint(run("score", "test.npz"))
 
 
@@ -96,7 +96,7 @@ def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypa
         warnings.warn("not ours", FutureWarning, stacklevel=1)
         return metrics.scorecard([[0.5, 0.5]], [0])
 
-    monkeypatch.setattr(scoring, "scorecard", score)
+    monkeypatch.setattr(scoring, "card_of", score)
     with pytest.warns(FutureWarning, match="not ours"):
         done = run("score", "test.npz")
     assert done.exit_code == 0

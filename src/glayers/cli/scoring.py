@@ -7,7 +7,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +19,9 @@ from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, s
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadFile, BadPredictions, GlayersError, listed
 from glayers.files import errors_as_bad_file, open_regular
-from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, scorecard, top
+from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, top
 from glayers.metrics import intervals as intervals_of
-from glayers.metrics.scorecard import LabelScorecards, label_scorecard
+from glayers.metrics.scorecard import LabelScorecards, card_of, rows_to_score, score_labels
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
@@ -91,7 +91,8 @@ def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[st
 class _Scores:
     """What to ask about rows, and what was found: by name, scores, tests and numbers for programs; and sentences."""
 
-    def __init__(self, event: Event, level: float, n_resamples: int, seed: int) -> None:
+    def __init__(self, metrics: Collection[str], event: Event, level: float, n_resamples: int, seed: int) -> None:
+        self.metrics = metrics
         self.event = event
         self.level = level
         self.n_resamples = n_resamples  # 0 for no intervals
@@ -128,7 +129,10 @@ class _Scores:
         if labelled:
             for name, applied in versions.items():
                 after = rows if applied is None else applied.apply(rows)
-                card = sums[name].result() if sums else scorecard(after, event=self.event)
+                if sums:
+                    card = sums[name].result(self.metrics)
+                else:
+                    card = card_of(rows_to_score(after, event=self.event), self.metrics)
                 self._test(name, after, card, {"calibrator": applied, "before": rows})
         if calibrator is not None:
             self._test_shift(rows, calibrator, labelled)
@@ -258,7 +262,9 @@ def score(
         return
     calibrator = None if model is None else arg.calibrator_of_classes(model)
     n_resamples = resamples if intervals else 0
-    scores = _Scores(arg.event_of(event), level, n_resamples, seed)
+    asks_for_others = every or conditions or as_json or estimate is not None or prometheus is not None
+    metrics = METRICS if asks_for_others else _SHOWN
+    scores = _Scores(metrics, arg.event_of(event), level, n_resamples, seed)
     scores.add(source, calibrator)
     if estimate is not None:
         scores.compare(estimate)
@@ -301,11 +307,8 @@ def _score_labels(contents: Contents, name: str, model: Path | None, as_json: bo
 def _label_scores(contents: Contents) -> LabelScorecards:
     labels = check_label_matrix(contents.labels, contents.scores.shape)
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
-    cards = {}
-    for number, name in enumerate(contents.class_names or range(labels.shape[1])):
-        rows = make(contents.scores[:, [number]], labels[:, number], contents.weights)
-        cards[str(name)] = label_scorecard(rows)
-    return LabelScorecards(cards)
+    columns = [make(contents.scores[:, [c]], labels[:, c], contents.weights) for c in range(labels.shape[1])]
+    return score_labels(columns, contents.class_names)
 
 
 def _prefix(name: str) -> str:
@@ -315,10 +318,8 @@ def _prefix(name: str) -> str:
 
 def _table(cards: dict[str, Scorecard], every: bool) -> Any:
     """Return a table with a column per version."""
-    columns = []
-    for card in cards.values():
-        shown = [name for name in card if every or name in _SHOWN]
-        columns.append(card.printed(shown))
+    shown = METRICS if every else _SHOWN
+    columns = [card.printed([name for name in card if name in shown]) for card in cards.values()]
     lines = [[label, *(column[label] for column in columns)] for label in columns[0]]
     return terminal_table([["", *cards], *lines])
 

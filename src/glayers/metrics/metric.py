@@ -164,9 +164,9 @@ def score(evaluate: Callable[..., Floats], rows: Rows | Scored, *settings: objec
     return float(evaluate(rows, Block.of(rows), *settings)[0])
 
 
-def row_mean(values: Floats, rows: Rows | Scored) -> float:
+def row_score(row_values: Callable[..., Floats], rows: Rows | Scored, *settings: object) -> float:
     """Return the mean of one value per row for the rows' own weights."""
-    return float(mean(values, Block.of(rows))[0])
+    return float(mean(row_values(rows, *settings), Block.of(rows))[0])
 
 
 def mean(values: Floats, block: Block) -> Floats:

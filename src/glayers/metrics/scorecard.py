@@ -13,9 +13,9 @@ In `paired_differences` every method is scored on the same resamples, so what ma
 cancels: a difference is known far better than either score.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -107,8 +107,7 @@ class Scorecard(ByName[float]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the number of rows and of classes, and all metrics by name, ready for JSON: None if infinite."""
-        found: dict[str, Any] = json_ready({**self._sizes(), **self.by_name})
-        return found
+        return json_ready({**self._sizes(), **self.by_name})
 
     def _sizes(self) -> dict[str, float]:
         if self.classes is None:
@@ -161,8 +160,7 @@ class Intervals(ByName[Interval]):
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return value, low, high, standard error, bias and what restricts the interval, ready for JSON."""
-        found: dict[str, Any] = json_ready({metric: interval._asdict() for metric, interval in self.items()})
-        return found
+        return json_ready({metric: interval._asdict() for metric, interval in self.items()})
 
     def footnote(self) -> str:
         """Say which intervals are unreliable and why; empty if none is.
@@ -242,8 +240,13 @@ def scorecard(
     >>> print(card.to_markdown().splitlines()[4])
     | accuracy | 50.00 % |
     """
-    rows = rows_to_score(probabilities, labels, sample_weight, None, event)
-    return Scorecard(evaluate_once(rows, chosen_metrics(rows)), len(rows), rows.n_classes or None)
+    return card_of(rows_to_score(probabilities, labels, sample_weight, None, event))
+
+
+def card_of(rows: Rows | Scored, metrics: Collection[str] = METRICS) -> Scorecard:
+    """Score checked rows by those of the metrics that they allow."""
+    chosen = [metric for metric in chosen_metrics(rows) if metric.name in metrics]
+    return Scorecard(evaluate_once(rows, chosen), len(rows), rows.n_classes or None)
 
 
 def intervals(
@@ -303,7 +306,11 @@ def intervals(
 
 
 def rows_to_score(
-    given: object, labels: object, sample_weight: object, groups: object, event: Event | str
+    given: object,
+    labels: object = None,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event | str = top,
 ) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
     rows = check_any(given, labels, sample_weight, groups, strict=True)
@@ -379,20 +386,19 @@ def label_scorecards(probabilities: object, labels: object, *, sample_weight: ob
         raise BadPredictions(
             f"probabilities and labels must both have shape (rows, labels); got {p.shape} and {truth.shape}"
         )
-    names = column_names(probabilities) or tuple(map(str, range(p.shape[1])))
+    columns = [Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight) for c in range(p.shape[1])]
+    return score_labels(columns, column_names(probabilities))
+
+
+def score_labels(columns: Iterable[Predictions], names: Iterable[str] | None) -> LabelScorecards:
+    """Score the rows of each label as two classes; calibration errors are those of the label's probability."""
     cards = {}
-    for c, name in enumerate(names):
-        rows = Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight)
-        cards[name] = label_scorecard(rows)
+    for name, rows in zip(names or itertools.count(), columns, strict=False):
+        whole = scorecard(rows)
+        present = scorecard(rows, event=label(1))
+        errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
+        cards[str(name)] = Scorecard(whole.by_name | errors, whole.rows, whole.classes)
     return LabelScorecards(cards)
-
-
-def label_scorecard(rows: Predictions) -> Scorecard:
-    """Return the scores of two classes; calibration errors are those of the label's probability."""
-    whole = scorecard(rows)
-    present = scorecard(rows, event=label(1))
-    errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
-    return Scorecard(whole.by_name | errors, whole.rows, whole.classes)
 
 
 @dataclass(frozen=True)
@@ -448,15 +454,12 @@ class Difference:
         by = metric.format_change(value, low, high, error, self.level)
         return f"{self.method} {verb} {name} by {by} against {self.against}{doubt}"
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Return one flat record, ready for JSON or a data frame."""
         numbers = {"difference": self.interval.value, **self.interval._asdict()}
         del numbers["value"]
         names = {"metric": self.metric, "method": self.method, "against": self.against}
-        found: dict[str, object] = json_ready(
-            {**names, **numbers, "p_value": self.p_value, "significant": self.significant}
-        )
-        return found
+        return json_ready({**names, **numbers, "p_value": self.p_value, "significant": self.significant})
 
     def reversed(self) -> "Difference":
         """Return the same difference seen from the other method."""
@@ -487,7 +490,7 @@ class PairedDifferences:
         """Return one sentence per difference."""
         return [found.sentence() for found in self.differences]
 
-    def to_dicts(self) -> list[dict[str, object]]:
+    def to_dicts(self) -> list[dict[str, Any]]:
         """Return one record per difference."""
         return [found.to_dict() for found in self.differences]
 
@@ -581,7 +584,7 @@ def paired_differences(
 
 def _compare(columns: dict[str, Bootstrapped], level: float) -> list[Difference]:
     """Return the differences of every two methods by one metric."""
-    pairs = {(a, b): columns[b].minus(columns[a]) for a, b in combinations(columns, 2)}
+    pairs = {(a, b): columns[b].minus(columns[a]) for a, b in itertools.combinations(columns, 2)}
     p_values = adjust([pair.p_value() for pair in pairs.values()]).tolist()
     differences = []
     for ((a, b), pair), p in zip(pairs.items(), p_values, strict=True):

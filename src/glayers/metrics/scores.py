@@ -14,7 +14,7 @@ from glayers.activations import probabilities_and_losses
 from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
-from glayers.metrics.metric import Metric, row_mean
+from glayers.metrics.metric import Metric, row_score
 
 __all__ = [
     "accuracy",
@@ -52,8 +52,8 @@ def accuracy(probabilities: object, labels: object = None, *, sample_weight: obj
     >>> accuracy([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2])
     0.5
     """
-    event = check_event(probabilities, labels, sample_weight)
-    return min(row_mean(event.hits, event), 1.0)  # weights sum to 1 only up to rounding
+    share = row_score(_hits, check_event(probabilities, labels, sample_weight))
+    return min(share, 1.0)  # weights sum to 1 only up to rounding
 
 
 def top_k_accuracy(
@@ -79,8 +79,7 @@ def top_k_accuracy(
     0.5
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    hits = _label_within_top(rows, whole_number(k, "k", 1, rows.n_classes))
-    return min(row_mean(hits, rows), 1.0)
+    return min(row_score(_label_within_top, rows, whole_number(k, "k", 1, rows.n_classes)), 1.0)
 
 
 def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -101,8 +100,7 @@ def mean_confidence(probabilities: object, labels: object = None, *, sample_weig
     >>> round(mean_confidence([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2]), 12)
     0.6
     """
-    event = check_event(probabilities, labels, sample_weight)
-    return min(row_mean(event.scores, event), 1.0)
+    return min(row_score(_scores, check_event(probabilities, labels, sample_weight)), 1.0)
 
 
 def nll(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -128,8 +126,7 @@ def nll(probabilities: object, labels: object = None, *, sample_weight: object =
     >>> nll(Predictions([[0.0, 1e4], [1e4, 0.0]], [0, 0]))
     5000.0
     """
-    rows = check_rows(probabilities, labels, sample_weight)
-    return row_mean(row_losses(rows), rows)
+    return row_score(row_losses, check_rows(probabilities, labels, sample_weight))
 
 
 def brier(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -150,8 +147,7 @@ def brier(probabilities: object, labels: object = None, *, sample_weight: object
     >>> round(brier([[0.5, 0.5, 0.0]], [0]), 6) == round((0.25 + 0.25) / 3, 6)
     True
     """
-    rows = check_rows(probabilities, labels, sample_weight)
-    return row_mean(_row_briers(rows), rows)
+    return row_score(_row_briers, check_rows(probabilities, labels, sample_weight))
 
 
 def brier_sum(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -172,8 +168,7 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
     >>> brier_sum([[0.5, 0.5, 0.0]], [0])
     0.5
     """
-    rows = check_rows(probabilities, labels, sample_weight)
-    return row_mean(_row_brier_sums(rows), rows)
+    return row_score(_row_brier_sums, check_rows(probabilities, labels, sample_weight))
 
 
 def confidence_nll(
@@ -199,8 +194,7 @@ def confidence_nll(
     >>> round(confidence_nll([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # -(log 0.8 + log 0.4) / 2
     0.5697
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return row_mean(_confidence_losses(scored), scored)
+    return row_score(_confidence_losses, check_event(probabilities, labels, sample_weight, event=event))
 
 
 def confidence_brier(
@@ -223,8 +217,11 @@ def confidence_brier(
     >>> round(confidence_brier([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # (0.04 + 0.36) / 2
     0.2
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return row_mean(_confidence_squares(scored), scored)
+    return row_score(_confidence_squares, check_event(probabilities, labels, sample_weight, event=event))
+
+
+_hits = attrgetter("hits")
+_scores = attrgetter("scores")
 
 
 def _confidence_losses(event: Scored) -> Floats:
@@ -259,17 +256,15 @@ def row_losses(rows: Rows) -> Floats:
     return _log_losses(rows.of_label)
 
 
-def _row_brier_sums(rows: Rows) -> Floats:
-    """Return the squared distance of each row to its one-hot label."""
-    return _sums_of_squares(rows) - 2 * rows.of_label + 1
-
-
 def _row_briers(rows: Rows) -> Floats:
     return rows.cached(_row_brier_sums) / rows.n_classes
 
 
-def _sums_of_squares(rows: Rows) -> Floats:
-    """Within a row squares add up in the array's own precision, float32 at least: within 1e-6."""
+def _row_brier_sums(rows: Rows) -> Floats:
+    """Return the squared distance of each row to its one-hot label.
+
+    Within a row squares add up in the array's own precision, float32 at least: within 1e-6.
+    """
     squares = np.empty(len(rows))
     for some in row_blocks(*rows.probabilities.shape):
         block = rows.probabilities[some]
@@ -278,7 +273,7 @@ def _sums_of_squares(rows: Rows) -> Floats:
     # No distribution has squares that sum to more than 1; logits and NaN do.
     refuse_outside_unit_interval(squares, "sums of squared probabilities")
     refuse_outside_unit_interval(rows.of_label, "probabilities")
-    return squares
+    return squares - 2 * rows.of_label + 1
 
 
 _GOOD = "Good, J. Royal Statistical Society B 1952"
@@ -288,9 +283,9 @@ _share = partial(Metric, better="higher", kind="share")
 _row_loss = partial(Metric, about="rows", unit="plain", kind="loss")
 _confidence_loss = partial(Metric, per_row=True, unit="plain", kind="loss")
 METRICS = (
-    _share("accuracy", "accuracy", attrgetter("hits"), "standard", per_row=True),
+    _share("accuracy", "accuracy", _hits, "standard", per_row=True),
     _share("top_5_accuracy", "accuracy, top {}", _label_within_top, _RUSSAKOVSKY, about="rows", at_most=TOP_K),
-    Metric("confidence", "mean confidence", attrgetter("scores"), "standard", per_row=True, better=None, kind="scores"),
+    Metric("confidence", "mean confidence", _scores, "standard", per_row=True, better=None, kind="scores"),
     _row_loss("nll", "NLL", row_losses, _GOOD, digits=4, highest=math.inf),
     _row_loss("brier", "Brier, mean over classes", _row_briers, _BRIER, digits=5),
     _row_loss("brier_sum", "Brier, sum over classes", _row_brier_sums, _BRIER, digits=4, highest=2.0),

@@ -13,7 +13,7 @@ the same for it, in any order. Rows of a group are drawn together.
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
 
@@ -36,8 +36,8 @@ from glayers.metrics.events import (
     top,
     warn_of_few_rows,
 )
-from glayers.metrics.metric import evaluate_once, score
-from glayers.metrics.scorecard import METRICS, Scorecard, chosen_metrics
+from glayers.metrics.metric import score
+from glayers.metrics.scorecard import METRICS, Scorecard, card_of
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["StreamingScorecard"]
@@ -143,8 +143,13 @@ class StreamingScorecard:
         self._keep(other._kept)
         return self
 
-    def result(self) -> Scorecard:
+    def result(self, metrics: Collection[str] = METRICS) -> Scorecard:
         """Return the scorecard of all rows so far.
+
+        Parameters
+        ----------
+        metrics
+            Names of the metrics to compute, as far as the rows allow; all by default.
 
         Returns
         -------
@@ -155,11 +160,11 @@ class StreamingScorecard:
         if self.n_classes is None:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
         if self._compressed is not None:
-            values = self._compressed.evaluated()
+            values = self._compressed.evaluated(metrics)
         else:
             rows = _concatenated(self._kept)
             warn_of_few_rows(rows)
-            values = evaluate_once(rows, chosen_metrics(rows))
+            values = card_of(rows, metrics).by_name
         return Scorecard(values, self.n_rows, self.n_classes or None)
 
     def _check_classes(self, n_classes: int) -> None:
@@ -208,7 +213,10 @@ class CompressedRows:
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in possible if metric.about == "ranks"])
         # Relative widths of 1/4096 keep the bounds of KS below 5e-5.
         self.ranks = Cells(n_ranks, octaves=14, bits=12)
-        self.classes = class_cells(n_classes)
+        # Events of classes get cells from a sixteenth of an even share on; 32 MB in all.
+        octaves = math.ceil(math.log2(max(n_classes, 2))) + 4
+        cells = max(1.0, 2**20 / (n_classes * octaves or 1))
+        self.classes = Cells(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
 
     def add(self, rows: Rows | Scored) -> None:
         """Add rows."""
@@ -220,9 +228,7 @@ class CompressedRows:
             self.sums[name] += float(values[counted] @ weights[counted])
         events = [rows] if isinstance(rows, Scored) else rank_events(rows, self.ranks.n_events)
         for place, event in enumerate(events):
-            for hit in (0, 1):
-                chosen = np.flatnonzero(event.hits == hit)
-                self.ranks.add(hit, place, event.scores[chosen], weights[chosen])
+            self.ranks.add(place, event.scores, event.hits, weights)
         if isinstance(rows, Rows):
             self._add_classes(rows)
 
@@ -234,19 +240,21 @@ class CompressedRows:
         self.ranks.merge(other.ranks)
         self.classes.merge(other.classes)
 
-    def evaluated(self) -> dict[str, float]:
-        """Return each metric."""
+    def evaluated(self, metrics: Collection[str]) -> dict[str, float]:
+        """Return each of these metrics."""
         found = {}
-        for name, value in self.sums.items():
-            found[name] = min(value / self.weight, METRICS[name].highest)
         ranks = [self.ranks.event(r) for r in range(self.ranks.n_events)]
-        for name in self.metrics.keys() - found.keys():
-            metric = self.metrics[name]
+        for name, metric in self.metrics.items():
+            if name not in metrics:
+                continue
+            if metric.is_mean:
+                found[name] = min(self.sums[name] / self.weight, metric.highest)
+                continue
             events: Iterable[Scored] = ranks[: max(1, metric.at_most)]
             if metric.about == "classes":
                 events = map(self.classes.event, range(self.classes.n_events))
             found[name] = float(np.mean([score(metric.evaluate, event) for event in events]))
-        return {name: found[name] for name in self.metrics}
+        return found
 
     def _add_classes(self, rows: Rows) -> None:
         """Add the events "the label is this class" of all classes."""
@@ -255,10 +263,7 @@ class CompressedRows:
             p = block.astype(np.promote_types(block.dtype, np.float32))
             classes = np.broadcast_to(np.arange(rows.n_classes), p.shape)
             weights = np.broadcast_to(rows.own_weights[some, None], p.shape)
-            hits = classes == rows.labels[some, None]
-            for hit in (0, 1):
-                chosen = hits == hit
-                self.classes.add(hit, classes[chosen], p[chosen], weights[chosen])
+            self.classes.add(classes, p, classes == rows.labels[some, None], weights)
 
 
 def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
@@ -289,12 +294,14 @@ class Cells:
         self.weight = np.zeros((2, n_events, self.n_cells))  # misses, hits
         self.score = np.zeros((2, n_events, self.n_cells))  # sums of weight * score
 
-    def add(self, hit: int, events: Ints | int, scores: Array, weights: Floats) -> None:
-        """Add rows that all hit or all miss, each of its own event."""
-        place = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
-        scores = scores.astype(np.float64)  # ten times as fast below
-        np.add.at(self.weight[hit].reshape(-1), place, weights)
-        np.add.at(self.score[hit].reshape(-1), place, weights * scores)
+    def add(self, events: Ints | int, scores: Array, hits: Array, weights: Floats) -> None:
+        """Add rows, each of its own event."""
+        places = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
+        products = weights * scores.astype(np.float64)
+        for hit in (0, 1):
+            chosen = hits == hit
+            np.add.at(self.weight[hit].reshape(-1), places[chosen], weights[chosen])
+            np.add.at(self.score[hit].reshape(-1), places[chosen], products[chosen])
 
     def merge(self, other: Self) -> None:
         """Add all rows of other cells."""
@@ -307,13 +314,6 @@ class Cells:
         hit, cell = np.nonzero(weight)
         means = self.score[:, number].sum(axis=0)[cell] / weight.sum(axis=0)[cell]
         return Scored(means, hit.astype(np.float64), given_weights=weight[hit, cell])
-
-
-def class_cells(n_classes: int) -> Cells:
-    """Return empty cells for the events of all classes, from a sixteenth of an even share on; 32 MB in all."""
-    octaves = math.ceil(math.log2(max(n_classes, 2))) + 4
-    cells = max(1.0, 2**20 / (n_classes * octaves or 1))
-    return Cells(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
 
 
 class RowSample:
