@@ -16,11 +16,6 @@ from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers, to
 from glayers.errors import BadPredictions, GlayersWarning, shown
 
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
-_LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
-# Rows with counts are repeated, and a file of some kilobytes must not take gigabytes: 10 million repeated rows took
-# 2.5 GB and a minute in `score`. A large record may be repeated ten times.
-_REPEATED_ENTRIES = 2**24
-_LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
 MAX_SEED = 2**32 - 1  # NumPy's older generators, which scikit-learn uses, take no larger seed
 _IF_LOGITS = "If these are logits, pass Predictions(logits=..., labels=...); in a file, name the array `logits`"
 _IF_PROBABILITIES = (
@@ -124,9 +119,11 @@ def check_probability_rows(probabilities: Array) -> None:
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
-    if values.size == 0 or (values.min() >= _LOWEST and values.max() <= 1 + _SUM_ROUNDING):  # false for NaN
+    lowest = -1e-6  # 1 - p computed in float32 may give slightly less than 0
+    highest = 1 + _SUM_ROUNDING
+    if values.size == 0 or (values.min() >= lowest and values.max() <= highest):  # false for NaN
         return
-    row, *column = np.argwhere(~((values >= _LOWEST) & (values <= 1 + _SUM_ROUNDING)))[0]
+    row, *column = np.argwhere(~((values >= lowest) & (values <= highest)))[0]
     where = f"row {first_row + row} has {values[row, *column]:g}"
     raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 
@@ -230,8 +227,9 @@ def check_counts(values: object, n_rows: int, n_columns: int) -> Ints:
     counts = check_weights(values, n_rows, "counts")
     way_out = ". Pass importance weights as weights"
     refuse(counts != np.floor(counts), counts, "counts must be whole numbers", way_out)
-    # A metric keeps eight numbers of a row, however few scores it has. A large record may be repeated ten times.
-    most = max(_REPEATED_ENTRIES // max(n_columns, 8), 10 * n_rows)
+    # A file of some kilobytes must not take gigabytes: 10 million repeated rows took 2.5 GB and a minute in `score`. A
+    # metric keeps eight numbers of a row, however few scores it has. A large record may be repeated ten times.
+    most = max(2**24 // max(n_columns, 8), 10 * n_rows)
     if counts.sum() > most:
         raise BadPredictions(
             f"counts sum to {counts.sum():,.0f}, and rows are repeated in memory: here at most {most:,} times in all. "
@@ -263,14 +261,18 @@ def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
     return labels.astype(np.int64)
 
 
-def whole_number(value: SupportsIndex, name: str, least: int, most: int = _LARGEST) -> int:
+def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:
     """Return a setting as an int within its limits; without a limit of its own, up to a billion.
+
+    A larger count is a mistake that would take days or all memory.
 
     >>> whole_number(3, "n_bins", least=1)
     3
     """
     limits = f"at least {least}"
-    if most < 2**64 and most != _LARGEST:  # a longer number would only tire the reader
+    if most is None:
+        most = 10**9
+    elif most < 2**64:  # a longer number would only tire the reader
         limits = f"in {least}..{most}"
     try:
         number = operator.index(value)

@@ -302,8 +302,9 @@ def test_a_share_has_the_exact_interval_of_its_rows() -> None:
 def test_shares_and_their_bounds_are_at_most_one() -> None:
     weights = np.random.default_rng(21).uniform(0.1, 1, 3000)
     p = np.tile([1.0, 0.0], (3000, 1))
-    found = intervals(p, np.zeros(3000, dtype=int), sample_weight=weights, n_resamples=20)
-    for name in ("accuracy", "top_5_accuracy", "confidence"):
+    shares = ["accuracy", "top_5_accuracy", "confidence"]
+    found = intervals(p, np.zeros(3000, dtype=int), sample_weight=weights, metrics=shares, n_resamples=20)
+    for name in shares:
         assert found[name].high == 1.0 >= found[name].value >= found[name].low
 
 

@@ -32,8 +32,7 @@ from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
 from glayers.files import EXISTS, check_target, write_whole
 from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
-from glayers.predictions import Predictions
-from glayers.predictions.contents import Contents, Reading, Rows
+from glayers.predictions.contents import Reading, Rows
 from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.predictions.source import Chunks, Source
 from glayers.text_tables import json_ready
@@ -133,14 +132,16 @@ def event_of(text: str) -> Event:
     """
     kind, _, detail = text.partition(":")
     classes = [int(word) if word.isdigit() else word for word in detail.split(",") if word]
-    makers: dict[str, Callable[[Any], Event]] = {"rank": rank, "within-top": within_top}
-    makers |= {"label": label, "positive": positive}
-    named = {"top": top, "positive": positive()}
-    if text in named:
-        return named[text]
+    if text == "top":
+        return top
+    if text == "positive":
+        return positive()
     if kind == "one-of" and classes:
         return one_of(classes)
-    if kind in makers and len(classes) == 1 and (kind in ("label", "positive") or isinstance(classes[0], int)):
+    makers: dict[str, Callable[[Any], Event]] = {"label": label, "positive": positive}
+    if all(isinstance(each, int) for each in classes):
+        makers |= {"rank": rank, "within-top": within_top}
+    if kind in makers and len(classes) == 1:
         return makers[kind](classes[0])
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
@@ -224,7 +225,9 @@ def collect(
         sums = {name: StreamingScorecard("logits", event=event) for name in versions}
         for contents, rows in chunks:
             if not kind:
-                kind = _kind_of(contents, rows)
+                kind = {"inputs": contents.inputs, "labels": contents.labelled}
+                kind["classes"] = getattr(rows, "n_classes", 1)
+                kind["class names"] = getattr(rows, "class_names", None)
                 sample = RowSample(sample_size(kind["classes"]), random_state)
             sample.update(rows, row_places(sample.n_seen, len(rows), file))
             if contents.labelled:
@@ -242,14 +245,6 @@ def collect(
         for name, scores in sums.items():
             scores.merge(other_sums[name])
     return kind, sample, sums
-
-
-def _kind_of(contents: Contents, rows: Rows) -> dict[str, Any]:
-    """Return what rows that are handled together must have in common."""
-    kind = {"inputs": contents.inputs, "labels": contents.labelled, "classes": 1, "class names": None}
-    if isinstance(rows, Predictions):
-        kind |= {"classes": rows.n_classes, "class names": rows.class_names}
-    return kind
 
 
 def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:

@@ -96,11 +96,13 @@ class _Scores:
         self.level = level
         self.n_resamples = n_resamples  # 0 for no intervals
         self.seed = seed
+        self.tested_rows: dict[str, int] = {}  # if these are not all rows
         self.cards: dict[str, Scorecard] = {}
         self.tests: dict[str, Any] = {}
+        self.ks_tests: dict[str, Any] = {}
         self.intervals: dict[str, Any] = {}
         self.shift: Any = None
-        self.numbers: dict[str, Any] = {}
+        self.estimated: dict[str, Any] = {}
         self.sentences: list[str] = []
 
     def add(self, source: Source, calibrator: "Calibrator | None") -> None:
@@ -113,11 +115,14 @@ class _Scores:
             rows = source.checked()
             labelled = source.contents.labelled
         else:
-            kind, sample, sums = arg.collect(source, versions, _rows_to_test, self.event, self.seed)
+            # The rows to test have to fit into memory.
+            kind, sample, sums = arg.collect(
+                source, versions, lambda n_classes: min(_TESTED_ROWS, CHUNK_ENTRIES // n_classes), self.event, self.seed
+            )
             rows = sample.result()
             labelled = kind["labels"]
             if len(rows) < sample.n_seen:
-                self.numbers["tested_rows"] = len(rows)
+                self.tested_rows["tested_rows"] = len(rows)
                 drawn = f"{len(rows):,} rows, drawn at random from {sample.n_seen:,}"
                 self.sentences.append(f"Tests and intervals of {drawn}:")
         if labelled:
@@ -139,16 +144,14 @@ class _Scores:
         of_ks = ks_test(rows, event=self.event, level=self.level, n_resamples=max(1000, test.n_resamples))
         self.cards[name] = card
         self.tests[name] = test
-        self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}
+        self.ks_tests[name] = of_ks
         sentences = [str(test), confidence_sentence(test, card)]
         if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
             sentences.append(ks_sentence(of_ks))
         self.sentences += [_prefix(name) + sentence for sentence in sentences]
         if self.n_resamples:
             drawn["n_resamples"] = self.n_resamples
-            found = intervals_of(rows, event=self.event, level=0.95, **drawn)
-            self.intervals[name] = found
-            self.numbers[name]["intervals"] = found.to_dict()
+            self.intervals[name] = intervals_of(rows, event=self.event, level=0.95, **drawn)
 
     def _test_shift(self, rows: Rows, calibrator: "Calibrator", labelled: bool) -> None:
         """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
@@ -160,7 +163,6 @@ class _Scores:
             values = arg.inputs_of(calibrator, rows)
             self.shift = shift_test(calibrator, values, groups=rows.groups, level=self.level)
         self.sentences.append(str(self.shift))
-        self.numbers["shift"] = self.shift.to_dict()
 
     def compare(self, estimate: Path) -> None:
         """Say how good an estimate was that was made before the labels were known."""
@@ -168,17 +170,29 @@ class _Scores:
 
         with errors_as_bad_file(estimate), open_regular(estimate) as stream:
             estimated = json.load(stream)
-            if not isinstance(estimated, dict) or not {"accuracy", "auroc"} <= estimated.keys():
-                raise BadFile("is not what `glayers estimate --json` writes")
             try:
                 ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
                 list(map(str, ranges.values()))
-            except (TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 raise BadFile("is not what `glayers estimate --json` writes") from error
         *_, observed = self.cards.values()
         for name, found in ranges.items():
             self.sentences.append(f"{METRICS[name].label}: {found.against(observed[name])}")
-        self.numbers["estimated"] = {name: vars(found) for name, found in ranges.items()}
+        self.estimated = {name: vars(found) for name, found in ranges.items()}
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what was found, for programs."""
+        numbers: dict[str, Any] = dict(self.tested_rows)
+        for name, card in self.cards.items():
+            tests = {"calibration_test": self.tests[name].to_dict(), "ks_test": vars(self.ks_tests[name])}
+            numbers[name] = {**card.to_dict(), **tests}
+            if name in self.intervals:
+                numbers[name]["intervals"] = self.intervals[name].to_dict()
+        if self.shift is not None:
+            numbers["shift"] = self.shift.to_dict()
+        if self.estimated:
+            numbers["estimated"] = self.estimated
+        return numbers
 
     def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
@@ -252,7 +266,7 @@ def score(
     if as_json:
         verdicts = [test.verdict for test in scores.tests.values()]
         facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
-        show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
+        show_json({**scores.numbers(), **facts, **run_facts(files=files, model=model)})
     else:
         show(title(name), *scores.sentences)
         if scores.cards:
@@ -294,11 +308,6 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     return LabelScorecards(cards)
 
 
-def _rows_to_test(n_classes: int) -> int:
-    """Return how many rows, which have to fit into memory, tests of calibration see."""
-    return min(_TESTED_ROWS, CHUNK_ENTRIES // n_classes)
-
-
 def _prefix(name: str) -> str:
     """Return what stands before a sentence about one version of the rows."""
     return "" if name == _AS_THEY_ARE else f"{name}: "
@@ -306,13 +315,12 @@ def _prefix(name: str) -> str:
 
 def _table(cards: dict[str, Scorecard], every: bool) -> Any:
     """Return a table with a column per version."""
-    cells = [["", *cards]]
     columns = []
     for card in cards.values():
         shown = [name for name in card if every or name in _SHOWN]
         columns.append(card.printed(shown))
-    cells += [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return terminal_table(cells)
+    lines = [[label, *(column[label] for column in columns)] for label in columns[0]]
+    return terminal_table([["", *cards], *lines])
 
 
 def rows(

@@ -1,10 +1,13 @@
 """A calibrator and rows without labels -> how good the model is on them, with intervals.
 
 Calibrated probabilities say how often each answer is right, so their means estimate accuracy, precision and recall
-before any label is known. Three things are uncertain. Labels are random: they are drawn from the probabilities. The
-calibrator was fitted on n rows: its coefficients are drawn from their posterior. And where class frequencies have
-changed, the new ones are estimates. Garg et al., "Leveraging Unlabeled Data to Predict Out-of-Distribution
-Performance", ICLR 2022, compare such estimates.
+before any label is known. Three things are uncertain. Labels are random: they are drawn from the probabilities. Where
+class frequencies have changed, the new ones are estimates: they are drawn, too. And the calibrator was fitted on n
+rows. Its mean confidence is right as far as n labels can tell, so its error is that of a mean over n rows: it adds
+1 / n to the 1 / m of the variance of m new labels. Draws are stretched by the root of 1 + m / n. On halves of
+calibration rows, squared errors were 1.00 times the variance so computed, and 0.80 times that with the posterior of the
+coefficients in place of 1 / n. Garg et al., "Leveraging Unlabeled Data to Predict Out-of-Distribution Performance",
+ICLR 2022, compare such estimates.
 
 All of this needs rows like the calibration rows. Where the class frequencies alone differ, labels are drawn from the
 probabilities of a calibrator that is adapted to them; where more differs, the estimate is refused. Either way, the
@@ -18,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.activations import softmax
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, effective_rows, row_blocks
 from glayers.calibrators import Calibrator
+from glayers.calibrators.class_shift import ClassShift
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
@@ -36,7 +39,6 @@ __all__ = ["Estimate", "Range", "estimate"]
 
 _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
-_PRIOR_PRECISION = 1.0  # of scale and shifts: a class without calibration rows has odds within a factor of e
 _COST = 2  # the place of the cost among the statistics, which are shares otherwise
 _BY_CLASS = ("precision", "recall", "f1")
 _AUROC = METRICS["auroc"].evaluate
@@ -144,15 +146,14 @@ def estimate(
     level
         The probability with which intervals should cover what the labels will show.
     n_draws
-        How many times labels and calibrator are drawn.
+        How many times labels are drawn.
     random_state
         Seed.
 
     Returns
     -------
     Estimate
-        Its intervals use the posterior of the calibrator. A method that knows none (`predict_interval` refuses it)
-        counts as one scale and one shift per class, which is too narrow where it bends more with few rows.
+        Its intervals count the draw of labels, the number of calibration rows, and errors of new class frequencies.
 
     Raises
     ------
@@ -179,41 +180,33 @@ def estimate(
     number_between(level, "level", 0, 1)
     whole_number(n_draws, "n_draws", 20, 100_000)
     own = calibrator.predict_proba(logits)
-    names, parts = _populations(groups, len(own))
     units = np.arange(len(own))
-    if names:
-        groups = None  # the test of shift may use all rows
-    elif groups is not None:
-        _, units = np.unique(check_groups(groups, len(own)), return_inverse=True)
+    populations = {}
+    if groups is not None:
+        names, members = np.unique(check_groups(groups, len(own)), return_inverse=True)
+        if len(names) > _MOST_POPULATIONS:
+            units = members
+        else:
+            populations = {str(name): members == number for number, name in enumerate(names)}
+            groups = None  # the test of shift may use all rows
     suited = _suited(calibrator, logits, groups)
     p = suited.predict_proba(logits)
     matrix = np.zeros((p.shape[1], 1)) if costs is None else cost_matrix(costs, p.shape[1], abstain)
-    answers = [_Answers.of(own[part], calibrator.inputs, matrix) for part in parts]
-    draws = [
-        [answer.observed(labels[part]) for answer, part in zip(answers, parts, strict=True)]
-        for labels in _drawn_labels(suited, logits, p, units, n_draws, np.random.default_rng(random_state))
-    ]
+    drawn = list(_drawn_labels(suited.adaptation_, p, units, n_draws, np.random.default_rng(random_state)))
     found = []
-    for answer, part, drawn in zip(answers, parts, np.moveaxis(np.array(draws), 1, 0), strict=True):
-        value, confusion = answer.expected(p[part])
-        accuracy, auroc, cost, *by_class = _ranges(value, drawn, level, len(p[part]))
+    for part in [slice(None), *populations.values()]:
+        answers = _Answers.of(own[part], calibrator.inputs, matrix)
+        value, confusion = answers.expected(p[part])
+        draws = np.array([answers.observed(labels[part]) for labels in drawn])
+        n_new = effective_rows(np.bincount(units[part]))
+        draws = value + (draws - draws.mean(axis=0)) * np.sqrt(1 + n_new / _calibration_rows(suited))
+        accuracy, auroc, cost, *by_class = _ranges(value, draws, level, len(p[part]))
         classes = {}
         for c, name in enumerate(suited.class_names_ or range(len(confusion))):
             classes[str(name)] = dict(zip(_BY_CLASS, by_class[c :: len(confusion)], strict=True))
         facts: dict[str, Any] = {"rows": len(p[part]), "level": level, "adapted": suited is not calibrator}
         found.append(Estimate(accuracy, auroc, classes, confusion, **facts, cost=None if costs is None else cost))
-    return replace(found[0], groups=dict(zip(names, found[1:], strict=True)))
-
-
-def _populations(groups: Any, n_rows: int) -> tuple[list[str], list[Any]]:
-    """Return the names of the groups that get an estimate, and the rows of the whole and of each."""
-    everything: list[Any] = [slice(None)]
-    if groups is None:
-        return [], everything
-    names, numbers = np.unique(check_groups(groups, n_rows), return_inverse=True)
-    if len(names) > _MOST_POPULATIONS:
-        return [], everything
-    return [str(name) for name in names], everything + [numbers == number for number in range(len(names))]
+    return replace(found[0], groups=dict(zip(populations, found[1:], strict=True)))
 
 
 class _Answers(NamedTuple):
@@ -263,13 +256,8 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
-    """Return each statistic with its interval.
-
-    Probabilities that vary are less extreme on average, with many classes by several points. So the mean of the draws
-    is moved to what the probabilities of the calibrator expect.
-    """
+    """Return each statistic with its interval."""
     ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    ends += value - draws.mean(axis=0)
     is_share = np.arange(len(value)) != _COST
     ends[:, is_share] = ends[:, is_share].clip(0.0, 1.0)
     low = np.minimum(ends[0], value)  # with few rows, draws may miss what the probabilities expect
@@ -279,51 +267,37 @@ def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Ran
     return [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
 
 
+def _calibration_rows(suited: Calibrator) -> float:
+    """Return how many rows the calibrator has learned from; with other class frequencies, some count more than others.
+
+    Weights w of the rows leave Kish's effective number, n / mean(w^2).
+    """
+    rows = suited.calibration_rows_.rows
+    if suited.adaptation_ is not None:
+        rows /= max(1.0, float(np.array(suited.adaptation_.before) @ suited.adaptation_.ratio**2))
+    return rows
+
+
 def _drawn_labels(
-    suited: Calibrator, logits: Any, p: Floats, units: Ints, n_draws: int, rng: np.random.Generator
+    shift: ClassShift | None, p: Floats, units: Ints, n_draws: int, rng: np.random.Generator
 ) -> Iterator[Ints]:
-    """Yield labels (n,) that may be true, each time of another calibrator and other class frequencies.
+    """Yield labels (n,) that may be true, each time of other class frequencies if these were estimated.
 
     Rows of one unit share one random number, as if they were copies.
     """
-    if suited.posterior_ is None:
-        possible = _moved(p, suited.calibration_rows_.rows, n_draws, rng)
-    else:
-        possible = suited.plausible(logits, n_draws, int(rng.integers(2**32)))
     errors = np.zeros(p.shape[1])  # of the logarithms of the class frequencies
-    if suited.adaptation_ is not None and suited.adaptation_.standard_errors is not None:
-        errors = np.array(suited.adaptation_.standard_errors)
-        errors /= np.maximum(suited.adaptation_.after, errors)
-    for drawn in possible:
+    if shift is not None and shift.standard_errors is not None:
+        errors = np.array(shift.standard_errors)
+        errors /= np.maximum(shift.after, errors)
+    for _ in range(n_draws):
         factors = np.exp(errors * rng.normal(size=len(errors)))
         labels = np.empty(len(p), dtype=np.int64)
         shares = rng.uniform(size=units.max() + 1)[units]
         for rows in row_blocks(*p.shape):
-            cumulative = np.cumsum(drawn[rows] * factors, axis=1)
+            cumulative = np.cumsum(p[rows] * factors, axis=1)
             uniform = shares[rows, None] * cumulative[:, -1:]
             labels[rows] = (uniform > cumulative).sum(axis=1)
         yield labels
-
-
-def _moved(p: Floats, n_calibration: float, n_draws: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yield probabilities whose log-odds are moved by one scale and one shift per class, as so many rows leave open."""
-    n_rows, n_classes = p.shape
-    with np.errstate(divide="ignore"):
-        log_p = np.log(p)
-    possible = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
-    centred = possible - (p * possible).sum(axis=1, keepdims=True)
-    curvature = np.empty((n_classes + 1, n_classes + 1))
-    curvature[:-1, :-1] = np.diag(p.sum(axis=0)) - p.T @ p
-    curvature[-1, :-1] = (p * centred).sum(axis=0)
-    curvature[:-1, -1] = curvature[-1, :-1]
-    curvature[-1, -1] = (p * centred**2).sum()
-    curvature *= n_calibration / n_rows
-    curvature += _PRIOR_PRECISION * np.eye(n_classes + 1)
-    values, vectors = np.linalg.eigh(curvature)
-    root = vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION))
-    for _ in range(n_draws):
-        *shifts, scale = root @ rng.normal(size=n_classes + 1)
-        yield np.asarray(softmax((1 + scale) * log_p + shifts))
 
 
 def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:

@@ -50,8 +50,7 @@ _EACH_CLASS = "_<class>"
 _PREFIXES = {"logit": "logits", "probability": "probabilities", "prob": "probabilities", "p": "probabilities"}
 _COLUMN_KEYS = {f"{prefix}{_EACH_CLASS}": name for prefix, name in _PREFIXES.items()}
 _COLUMN_KEYS |= {word: name for word, name in KEYS.items() if name not in (*SCORES, "class_names")}
-_TRUE_OR_FALSE = dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
-_PARQUET_TEXT = ("string", "large_string", "binary", "large_binary")
+_TRUE_OR_FALSE = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
 def open_file(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -95,17 +94,15 @@ def read_npz(path: Path, reading: Reading) -> Iterator[Contents]:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         keys = keys_of_part(sorted(members), reading.part)
         check_size(sum(members[key].file_size for key in keys.values()))
-        arrays = {name: _member(archive, members[key]) for name, key in keys.items()}
+        arrays = {}
+        for name, key in keys.items():
+            with archive.open(members[key]) as stream:
+                try:
+                    arrays[name] = _cleaned(npy_format.read_array(stream, allow_pickle=False))
+                except ValueError as error:
+                    member = members[key].filename
+                    raise BadFile(f"{member}: {error}; save plain numbers or text with np.savez") from error
     yield contents_of(arrays)
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
-    """Return one array of an archive."""
-    with archive.open(member) as stream:
-        try:
-            return _cleaned(npy_format.read_array(stream, allow_pickle=False))
-        except ValueError as error:
-            raise BadFile(f"{member.filename}: {error}; save plain numbers or text with np.savez") from error
 
 
 def read_npy(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -197,15 +194,12 @@ def read_json_lines(path: Path, reading: Reading) -> Iterator[Contents]:
     for name, padding in (("logits", -np.inf), ("probabilities", 0.0)):
         if name in fields:
             fields[name] = _padded(fields[name], padding)
-    others = _others(records) if reading.others else {}
+    others: dict[str, list[Any]] = {}
+    if reading.others:
+        keys = dict.fromkeys(key for record in records for key in record)
+        unknown = [key for key in keys if key not in {*_LINE_KEYS, "class_names", _HARNESS}]
+        others = {key: [record.get(key) for record in records] for key in unknown}
     yield contents_of(fields, others)
-
-
-def _others(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return the values of all other keys, None where a line has none."""
-    keys = dict.fromkeys(key for record in records for key in record)
-    unknown = [key for key in keys if key not in {*_LINE_KEYS, "class_names", _HARNESS}]
-    return {key: [record.get(key) for record in records] for key in unknown}
 
 
 def _padded(rows: list[Array], padding: float) -> Array:
@@ -456,40 +450,37 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
 
     One thread reads: the columns are so short that several threads take more time.
     """
-    parquet = needs_pyarrow().parquet
-    metadata = parquet.read_metadata(path)
+    pyarrow = needs_pyarrow()
+    metadata = pyarrow.parquet.read_metadata(path)
     if metadata.num_rows == 0:
         raise BadFile("has no rows; remove the file")
     schema = metadata.schema.to_arrow_schema()
     columns = _Columns(schema.names)
     others = columns.others if reading.others else []
+    wanted = columns.known + others
     # Text is read as numbers and a list of different names, so that a long name is in memory once.
     text = [name for name in columns.known if _is_text(schema.field(name))]
     options = {"read_dictionary": text, "metadata": metadata, "page_checksum_verification": True}
     first_row = 0
-    with parquet.ParquetFile(path, **options) as file:
-        _check_memory(file, columns.known + others, reading)
-        for table in _tables(file, columns.known + others, reading):
+    with pyarrow.parquet.ParquetFile(path, **options) as file:
+        _check_memory(file, wanted, reading)
+        if reading.entries is None:
+            tables = iter([file.read(columns=wanted, use_threads=False)])
+        else:  # however long the row groups of the file are
+            batches = file.iter_batches(reading.rows_at_once(len(wanted)), columns=wanted, use_threads=False)
+            tables = (pyarrow.Table.from_batches([batch]) for batch in batches)
+        for table in tables:
             values = {name: _column_array(table[name], name, first_row) for name in columns.known}
             kept = {name: table[name] for name in others}
             yield columns.contents(values, lambda row: f"row {first_row + row}", kept)  # noqa: B023  # used at once
             first_row += len(table)
 
 
-def _tables(file: Any, wanted: list[str], reading: Reading) -> Iterator[Any]:
-    """Yield tables of the wanted columns, however long the row groups of the file are."""
-    if reading.entries is None:
-        yield file.read(columns=wanted, use_threads=False)
-        return
-    for batch in file.iter_batches(reading.rows_at_once(len(wanted)), columns=wanted, use_threads=False):
-        yield needs_pyarrow().Table.from_batches([batch])
-
-
 def _is_text(field: Any) -> bool:
     """Return whether a column holds text; refuse columns that hold neither text nor numbers, before reading them."""
     types = needs_pyarrow().types
     kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-    if str(kind) in _PARQUET_TEXT:
+    if str(kind) in ("string", "large_string", "binary", "large_binary"):
         return True
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind)):
         raise BadFile(f"column {field.name[:80]!r} holds {str(kind)[:80]}; expected numbers or text: cast it")
@@ -585,7 +576,8 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
     Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
     """
     pyarrow = needs_pyarrow()
-    tables = map(_table, parts)
+    columns = map(_columns_to_write, parts)
+    tables = (pyarrow.table({name: _arrow_column(values) for name, values in some.items()}) for some in columns)
     first = next(tables)
     text = [field.name for field in first.schema if not pyarrow.types.is_primitive(field.type)]
     options = {"compression": "none", "write_statistics": False, "store_schema": False, "write_page_checksum": True}
@@ -595,11 +587,6 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
             writer.write_table(table.cast(first.schema))
             n_rows += len(table)
     return n_rows
-
-
-def _table(contents: Contents) -> Any:
-    columns = _columns_to_write(contents)
-    return needs_pyarrow().table({name: _arrow_column(values) for name, values in columns.items()})
 
 
 def _arrow_column(values: Any) -> Any:

@@ -126,9 +126,9 @@ class Source:
         files = files_of(paths)
         if reading.labels is not None and len(files) > 1:
             raise BadFile("labels can be given for one .npy file; put logits and labels of several into .npz files")
-        first = files[0]
-        is_large = first.is_file() and first.stat().st_size > LARGE_FILE
-        is_small = files == (paths[0],) and not is_large
+        is_small = files == (paths[0],)
+        if files[0].is_file() and files[0].stat().st_size > LARGE_FILE:
+            is_small = False
         return cls(files, reading, is_small=is_small, **rules)
 
     @cached_property
