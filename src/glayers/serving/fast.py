@@ -102,8 +102,8 @@ class Fast:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        completed = any(step.completes for step in chain.steps)
-        self.kernel = _compiled(chain if completed else chain + Chain((Reference(),)))
+        self.completes = bool(chain.steps) and isinstance(chain.steps[0], Reference)
+        self.kernel = _compiled(chain)
 
     @classmethod
     def of(cls, chain: Chain) -> "Fast":
@@ -128,6 +128,8 @@ class Fast:
             return softmax(with_reference_class(self.chain(rows)))
 
     def _run(self, logits: Floats) -> StepRows:
+        if logits.shape[-1] == 1 and not self.completes:
+            raise FloatingPointError
         lowest = np.minimum.reduce(logits, axis=None)
         highest = np.maximum.reduce(logits, axis=None)
         if lowest < -_FAR or highest > _FAR:
