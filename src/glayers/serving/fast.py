@@ -231,21 +231,20 @@ def _floor(step: Floor, branch: Kernel) -> Kernel:
     reach = float(step.reach)
 
     def run(rows: StepRows) -> StepRows:
-        if _none_far(rows, depth, reach):
-            return branch(rows)
-        raised, lowered = step.split(rows.logits)
-        return StepRows(logits=branch(StepRows(logits=raised)).logits + lowered)
+        near = branch(rows)
+        if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
+            return near
+        highest, second = rows.ordered.T[:2]
+        lowest = np.minimum.reduce(rows.log_p, axis=-1)
+        far = np.flatnonzero(lowest < highest - np.minimum(depth, reach + 2 * (highest - second)))
+        if not far.size:
+            return near
+        raised, lowered = step.split(rows.logits[far])
+        result = near.logits.copy(order="K")
+        result[..., far, :] = branch(StepRows(logits=raised)).logits + lowered
+        return StepRows(logits=result)
 
     return run
-
-
-def _none_far(rows: StepRows, depth: float, reach: float) -> bool:
-    if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
-        return True
-    highest = rows.ordered[:, 0]
-    lead = highest - rows.ordered[:, 1]
-    lowest = np.minimum.reduce(rows.log_p, axis=-1)
-    return bool((highest - lowest <= np.minimum(depth, reach + 2 * lead)).all())
 
 
 def _keep_order(step: KeepOrder, branch: Kernel) -> Kernel:
