@@ -103,7 +103,7 @@ def centred(log_p: Any) -> Any:
     """
     xp = array_namespace(log_p)
     clipped = xp.clip(log_p, min=LOWEST)
-    return clipped - xp.mean(clipped, axis=-1, keepdims=True)
+    return clipped - xp.sum(clipped, axis=-1, keepdims=True) / clipped.shape[-1]
 
 
 def top_probabilities(log_p: Any, ordered: Any) -> Any:

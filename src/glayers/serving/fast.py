@@ -13,10 +13,10 @@ import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities, centred
+from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, centred
 from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Step, arrays_of
+from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR = 300.0  # logits that differ by twice this much have probabilities close to underflow
@@ -69,6 +69,13 @@ class StepRows:
         return np.divide(powers, np.add.reduce(powers, axis=-1, keepdims=True), out=powers)
 
     @_lazy
+    def normal(self) -> "StepRows":
+        """The same rows with log-probabilities as logits."""
+        if self.logits is self.log_p:
+            return self
+        return StepRows(log_p=self.log_p, p=self.p)
+
+    @_lazy
     def centred(self) -> Floats:
         """What several corrections read."""
         return np.asarray(centred(self.logits))
@@ -89,9 +96,9 @@ class StepRows:
         return values if self.places is None else values.take(self.places)
 
     @_lazy
-    def ordered(self) -> Floats:
-        """The ten highest log-probabilities from the highest down."""
-        return np.sort(self.top(self.log_p), axis=-1)[:, ::-1]
+    def ascending(self) -> Floats:
+        """The highest log-probabilities, one class after the other (classes, n), the highest last."""
+        return np.sort(self.top(self.log_p), axis=-1).T
 
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
@@ -169,11 +176,16 @@ def _has_members(step: Step) -> bool:
     return any(np.ndim(getattr(step, name)) > layout.n_axes for name, layout in arrays_of(type(step)).items())
 
 
-def _normalised(rows: StepRows) -> StepRows:
-    """Return rows whose logits are their log-probabilities."""
-    if rows.logits is rows.log_p:
-        return rows
-    return StepRows(log_p=rows.log_p, p=rows.p)
+def _scale(step: Scale) -> Kernel:
+    factor = step.factor.reshape(1, 1)
+    name = f"times {float(step.factor)!r}"
+
+    def run(rows: StepRows) -> StepRows:
+        if name not in rows.__dict__:  # several branches of a mixture begin with the same temperature
+            rows.__dict__[name] = StepRows(logits=rows.logits * factor)
+        return rows.__dict__[name]
+
+    return run
 
 
 def _dense(step: Dense) -> Kernel:
@@ -234,7 +246,7 @@ def _floor(step: Floor, branch: Kernel) -> Kernel:
         near = branch(rows)
         if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
             return near
-        highest, second = rows.ordered.T[:2]
+        second, highest = rows.ascending[-2:]
         lowest = np.minimum.reduce(rows.log_p, axis=-1)
         far = np.flatnonzero(lowest < highest - np.minimum(depth, reach + 2 * (highest - second)))
         if not far.size:
@@ -253,20 +265,10 @@ def _keep_order(step: KeepOrder, branch: Kernel) -> Kernel:
 
 def _corrected(_: Corrected, *branches: Kernel) -> Kernel:
     def run(rows: StepRows) -> StepRows:
-        normal = _normalised(rows)
-        total = normal.log_p
+        total = rows.log_p
         for branch in branches:
-            total = total + branch(normal).logits
-        return _normalised(StepRows(logits=total))
-
-    return run
-
-
-def _top_probabilities(_: TopProbabilities) -> Kernel:
-    def run(rows: StepRows) -> StepRows:
-        if rows.places is None:
-            return StepRows(logits=rows.p)
-        return StepRows(logits=np.where(rows.log_p >= rows.ordered[:, -1:], rows.p, 0.0))
+            total = total + branch(rows.normal).logits
+        return StepRows(scores=total - np.maximum.reduce(total, axis=-1, keepdims=True))
 
     return run
 
@@ -280,16 +282,17 @@ def _shared(step: Shared) -> Kernel:
     steep = math.exp(-4.6)
     flat = math.exp(-5.0)
     weight = step.weight * np.array([[1.0], [1.0], [1.0], [1.0], [1 / 5], [-2 * steep], [-2 * flat]])
-    centre = step.centre[:, None]
-    spread = step.spread[:, None]
+    sign = np.array([1.0, 1.0, 1.0, -1.0])  # of the context, whose entropy is computed with the other sign
+    slope = weight[:, 1:] / step.spread * sign
+    start = weight[:, :1] - slope @ (sign * step.centre)[:, None]
+    least, most = np.sort([sign * (step.centre - 4 * step.spread), sign * (step.centre + 4 * step.spread)], axis=0)
+    least[:3] = np.maximum(least[:3], LOWEST)
+    most[:3] = np.maximum(most[:3], LOWEST)
 
     def run(rows: StepRows) -> StepRows:
-        seen = (_context(rows) - centre) / spread
-        np.maximum(seen, -4.0, out=seen)
-        np.minimum(seen, 4.0, out=seen)
-        sizes = weight[:, 1:] @ seen
-        sizes += weight[:, :1]
-        linear, *bent = sizes[:, :, None]
+        seen = np.maximum(_context(rows), least[:, None])
+        np.minimum(seen, most[:, None], out=seen)
+        linear, *bent = (slope @ seen + start)[:, :, None]
         raised = np.maximum(rows.log_p, LOWEST)
         p = rows.top(rows.p)
         miss = np.log(np.maximum(-np.expm1(rows.top(rows.log_p)), math.exp(LOWEST)))
@@ -309,14 +312,10 @@ def _shared(step: Shared) -> Kernel:
 
 
 def _context(rows: StepRows) -> Floats:
-    """Return what the shared correction reads: the three highest log-probabilities and the entropy, (4, n)."""
-    result = np.empty((4, len(rows.log_p)))
-    highest = rows.ordered.T[:3]
-    result[:2] = highest[:2]
-    result[2] = highest[-1]
-    np.maximum(result, LOWEST, out=result)
-    result[3] = -np.add.reduce(rows.p * rows.log_p, axis=-1)
-    return result
+    """Return what the shared correction reads, (4, n): the three highest log-probabilities and minus the entropy."""
+    highest = rows.ascending[::-1]
+    third = highest[:3][-1]  # two classes repeat the second
+    return np.array([highest[0], highest[1], third, np.add.reduce(rows.p * rows.log_p, axis=-1)])
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
@@ -326,9 +325,9 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Floor: _floor,
     HingeLayer: _hinges,
     KeepOrder: _keep_order,
-    LogSoftmax: lambda _: _normalised,
+    LogSoftmax: lambda _: lambda rows: rows.normal,
+    Scale: _scale,
     Shared: _shared,
     Stack: _stack,
-    TopProbabilities: _top_probabilities,
     UniformShare: _uniform_share,
 }
