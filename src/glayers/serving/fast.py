@@ -13,10 +13,10 @@ import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, centred
+from glayers.maps.corrections import DEPTH, LOWEST, Corrected, HingeLayer, Shared
 from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
+from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR = 300.0  # logits that differ by twice this much have probabilities close to underflow
@@ -74,11 +74,6 @@ class StepRows:
         if self.logits is self.log_p:
             return self
         return StepRows(log_p=self.log_p, p=self.p)
-
-    @_lazy
-    def centred(self) -> Floats:
-        """What several corrections read."""
-        return np.asarray(centred(self.logits))
 
     @_lazy
     def places(self) -> Array | None:
@@ -174,18 +169,6 @@ def _kernel(step: Step) -> Kernel:
 
 def _has_members(step: Step) -> bool:
     return any(np.ndim(getattr(step, name)) > layout.n_axes for name, layout in arrays_of(type(step)).items())
-
-
-def _scale(step: Scale) -> Kernel:
-    factor = step.factor.reshape(1, 1)
-    name = f"times {float(step.factor)!r}"
-
-    def run(rows: StepRows) -> StepRows:
-        if name not in rows.__dict__:  # several branches of a mixture begin with the same temperature
-            rows.__dict__[name] = StepRows(logits=rows.logits * factor)
-        return rows.__dict__[name]
-
-    return run
 
 
 def _dense(step: Dense) -> Kernel:
@@ -319,14 +302,12 @@ def _context(rows: StepRows) -> Floats:
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
-    Centred: lambda _: lambda rows: StepRows(logits=rows.centred),
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
     HingeLayer: _hinges,
     KeepOrder: _keep_order,
     LogSoftmax: lambda _: lambda rows: rows.normal,
-    Scale: _scale,
     Shared: _shared,
     Stack: _stack,
     UniformShare: _uniform_share,
