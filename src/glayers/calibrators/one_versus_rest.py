@@ -238,19 +238,13 @@ def rows_against_rest(given: Predictions) -> tuple[Floats, Floats, Ints, Floats]
 
 
 def _best_edge(features: Floats, targets: Floats, weights: Floats) -> Optimum:
-    """Return the better fit with one of two slopes at 0."""
-    edges = [_fit_edge(features, targets, weights, keep) for keep in (0, 1)]
-    return min(edges, key=lambda fit: fit.value)
-
-
-def _fit_edge(features: Floats, targets: Floats, weights: Floats, keep: int) -> Optimum:
-    """Fit one slope with the other at 0, or with both at 0 where that one is negative too."""
-    fit = fit_logistic(features[:, [keep]], targets, weights)
-    if fit.point[0] < 0:
-        fit = fit_logistic(np.zeros((len(features), 1)), targets, weights)
-    point = np.zeros(3)
-    point[[keep, 2]] = fit.point
-    return fit._replace(point=point)
+    """Return the best fit with one slope of two, or both, at 0, and none negative."""
+    fits = []
+    for kept in ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]):
+        fit = fit_logistic(features * kept, targets, weights)
+        if (fit.point[:-1] >= 0).all():
+            fits.append(fit)
+    return min(fits, key=lambda fit: fit.value)
 
 
 class TableCalibrator(Calibrator):
