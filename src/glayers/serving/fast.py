@@ -265,16 +265,20 @@ def _shared(step: Shared) -> Kernel:
     steep = math.exp(-4.6)
     flat = math.exp(-5.0)
     weight = step.weight * np.array([[1.0], [1.0], [1.0], [1.0], [1 / 5], [-2 * steep], [-2 * flat]])
-    sign = np.array([1.0, 1.0, 1.0, -1.0])  # of the context, whose entropy is computed with the other sign
-    slope = weight[:, 1:] / step.spread * sign
-    start = weight[:, :1] - slope @ (sign * step.centre)[:, None]
-    least, most = np.sort([sign * (step.centre - 4 * step.spread), sign * (step.centre + 4 * step.spread)], axis=0)
-    least[:3] = np.maximum(least[:3], LOWEST)
-    most[:3] = np.maximum(most[:3], LOWEST)
+    sign = np.array([[1.0], [1.0], [1.0], [-1.0]])  # of the context: the entropy is computed with the other sign
+    centre = sign * step.centre[:, None]
+    spread = step.spread[:, None]
+    slope = weight[:, 1:] / (sign * spread).T
+    start = weight[:, :1] - slope @ centre
+    lowest = np.array([[LOWEST], [LOWEST], [LOWEST], [-np.inf]])
+    least = np.maximum(centre - 4 * spread, lowest)
+    most = np.maximum(centre + 4 * spread, lowest)
 
     def run(rows: StepRows) -> StepRows:
-        seen = np.maximum(_context(rows), least[:, None])
-        np.minimum(seen, most[:, None], out=seen)
+        highest = rows.ascending[::-1]
+        third = highest[:3][-1]  # two classes repeat the second
+        context = np.array([highest[0], highest[1], third, np.add.reduce(rows.p * rows.log_p, axis=-1)])
+        seen = np.minimum(np.maximum(context, least), most)
         linear, *bent = (slope @ seen + start)[:, :, None]
         raised = np.maximum(rows.log_p, LOWEST)
         p = rows.top(rows.p)
@@ -292,13 +296,6 @@ def _shared(step: Shared) -> Kernel:
         return StepRows(logits=result)
 
     return run
-
-
-def _context(rows: StepRows) -> Floats:
-    """Return what the shared correction reads, (4, n): the three highest log-probabilities and minus the entropy."""
-    highest = rows.ascending[::-1]
-    third = highest[:3][-1]  # two classes repeat the second
-    return np.array([highest[0], highest[1], third, np.add.reduce(rows.p * rows.log_p, axis=-1)])
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
