@@ -27,9 +27,6 @@ with needs_extra("sklearn"):
     from sklearn.utils.parallel import Parallel, delayed
     from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
-_FEW_ROWS = 100
-_MOST_REPEATED = 100_000  # rows: larger weights of few rows are no counts
-
 
 class CalibratedPair(NamedTuple):
     """A fitted classifier and the calibrator of its outputs."""
@@ -217,8 +214,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
 
 def _are_counts(weights: Floats) -> bool:
+    """Return whether weights of few rows are small whole numbers."""
     whole = bool((weights == np.round(weights)).all())
-    return whole and len(weights) < _FEW_ROWS and weights.sum() <= _MOST_REPEATED
+    return whole and len(weights) < 100 and weights.sum() <= 100_000
 
 
 def _numbered(y: Array, classes: Array | None) -> tuple[Array, Ints]:

@@ -32,14 +32,7 @@ from glayers.text_tables import aligned_table
 
 CONFIDENCE = "confidence"
 _FEATURES = (CONFIDENCE, "highest logit", "highest logit less mean logit")
-_BINS = 10
-_EDGE_ROWS = 1_000  # bins then hold a tenth of the rows, give or take 0.9 %
-_MOST_ROWS = 20_000  # the counts of more rows would hardly differ, and prediction takes time
-_MOST_ENTRIES = 4_000_000  # rows x classes: their probabilities take 32 MB
 _LEAST_EXPECTED = 5.0  # rows per bin and sample, as the chi-square approximation needs
-_MOST_LINES = 12  # of the table, where there are more classes
-_MOST_STEPS = 2_000  # of EM; 20 to 100 are usual
-_CLOSE = 1e-2  # of the log-likelihood of all rows: far below its sampling error
 _TINY = 1e-300  # nothing is divided by 0
 
 
@@ -141,9 +134,10 @@ def independent_rows(given: Predictions, most: int) -> Ints:
 @np.errstate(over="ignore", invalid="ignore")
 def count_rows(given: Predictions, chain: Chain, all_rows: bool = False) -> CountedRows:
     """Return independent rows with their features, of many rows a part; `chain` is the fitted map of logits."""
-    most = min(_MOST_ROWS, _MOST_ENTRIES // given.n_classes)
-    if all_rows:
-        most = len(given)
+    most = len(given)
+    if not all_rows:
+        # The counts of more rows would hardly differ. Four million probabilities take 32 MB.
+        most = min(20_000, 4_000_000 // given.n_classes)
     places = independent_rows(given, most)
     weights = np.ones(len(places))
     if given.weights is not None:
@@ -161,8 +155,8 @@ def count_rows(given: Predictions, chain: Chain, all_rows: bool = False) -> Coun
 def summarise(given: Predictions, chain: Chain) -> RowSummary:
     """Return the counts of calibration rows; `chain` is the fitted map of logits."""
     counted = count_rows(given, chain)
-    # Edges come from some rows: any edges serve the tests.
-    some = independent_rows(given, min(_EDGE_ROWS, len(counted.places)))
+    # Any edges serve the tests: of 1,000 rows, bins hold a tenth of all rows, give or take 0.9 %.
+    some = independent_rows(given, min(1_000, len(counted.places)))
     some = np.searchsorted(counted.places, some)
     histograms = {}
     for name, values in counted.features.items():
@@ -192,7 +186,7 @@ def _edges(values: Floats) -> tuple[float, ...]:
     ordered = np.sort(values)
     steps = np.diff(ordered) > 1e-12 * np.maximum(1.0, np.abs(ordered[1:]))
     starts = np.append(0, np.flatnonzero(steps) + 1)  # where a bin may start
-    tenths = len(ordered) * np.arange(1, _BINS) // _BINS
+    tenths = len(ordered) * np.arange(1, 10) // 10
     firsts = np.unique(starts[np.searchsorted(starts, tenths, side="right") - 1])
     return tuple(float(ordered[i - 1] / 2 + ordered[i] / 2) for i in firsts if i > 0)
 
@@ -291,7 +285,7 @@ class ClassShift:
 
     def __str__(self) -> str:
         changes = np.abs(np.subtract(self.after, self.before))
-        shown = np.sort(np.argsort(-changes, kind="stable")[:_MOST_LINES])
+        shown = np.sort(np.argsort(-changes, kind="stable")[:12])
         lines = [["class", "before %", "estimated %", "s.e.", "adapted to %"]]
         columns = (self.before, self.estimated, self.standard_errors, self.after)
         for y in shown.tolist():
@@ -398,14 +392,14 @@ def _likely_ratios(sample: CountedRows, m: Floats, prior_rows: float = 0.0) -> F
     """
     w = np.ones(len(m))
     prior = prior_rows / sample.total
-    for _ in range(_MOST_STEPS):
+    for _ in range(2_000):  # 20 to 100 are usual
         density = np.maximum(sample.p @ w, _TINY)
         factors = sample.mean(sample.p / density[:, None]) / m
         new = w * factors + prior
         gap = factors.max() - 1
         if prior:
             gap = np.abs(new / (1 + prior) - w).max()
-        if gap < _CLOSE / sample.total:
+        if gap < 0.01 / sample.total:  # 0.01 in the log-likelihood of all rows: far below its sampling error
             break
         w = new / (m @ new)
     return w

@@ -32,7 +32,6 @@ from glayers.maps import Centre, Chain, Stack, dense_layers
 from glayers.predictions import Predictions
 
 _PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
-_ROUNDING = 1e-12  # difference between mean losses of equal predictions
 
 # The default training: rows x weights up to which it holds, learning rates in units of 1 / sqrt(classes), epochs, folds
 # and patience. A large problem gets less of everything.
@@ -45,10 +44,6 @@ _TRAININGS: tuple[tuple[float, tuple[float, ...], int, int, int], ...] = (
 # Where the paper's search begins; it moves on from the best.
 _FIRST_RATES: tuple[float, ...] = (3e-3, 1e-3)
 _FIRST_DECAYS: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
-# The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
-_TIE = 1e-4
-_MOST_SETTINGS = 60  # where the search ends; 15 to 30 are usual
-_MOST_PARAMETERS = 40_000_000  # fitted together, which bounds the memory
 
 # A learning rate, and whether inputs are centred (0 or 1) or, in the paper's recipe, the weight decay.
 Setting: TypeAlias = tuple[float, float]
@@ -295,7 +290,8 @@ class PaperGLayers(LayerCalibrator):
         if len(new) == 1:
             return best, {best: math.nan}, None
         folds = assign_folds(len(given), given.groups, self.n_folds, training.seed)
-        together = max(1, _MOST_PARAMETERS // (training.layers.n_parameters * (int(folds.max()) + 1)))
+        # Parameters that are fitted together take memory.
+        together = max(1, 40_000_000 // (training.layers.n_parameters * (int(folds.max()) + 1)))
         tried: dict[Setting, float] = {}
         lowest = math.inf
         held_out = None
@@ -304,11 +300,12 @@ class PaperGLayers(LayerCalibrator):
             new = new[together:]
             losses, _, now_held_out, _ = training.cross_validate(now, folds, self.max_epochs, self.patience, True)
             tried |= dict(zip(now, losses.tolist(), strict=True))
-            if losses.min() < lowest - _TIE:
+            # Very large weight decays act alike: a smaller gain would lead the search ever further.
+            if losses.min() < lowest - 1e-4:
                 lowest = losses.min()
                 best = now[int(losses.argmin())]
                 held_out = now_held_out
-            if not new and len(tried) < _MOST_SETTINGS:
+            if not new and len(tried) < 60:  # 15 to 30 are usual
                 new = [setting for setting in self._neighbours(best) if setting not in tried]
         return best, tried, held_out
 
@@ -388,7 +385,7 @@ def _best_share(loss: str, plain: Floats, layers: Floats, given: Predictions) ->
 
     share = float(minimize_scalar(mean_loss, bounds=(1e-6, 1 - 1e-6), method="bounded").x)
     gain, error = paired_gain(row_losses(plain, given.labels), losses(share), given.weights, given.groups)
-    if abs(gain) < _ROUNDING:  # the layers never left their start
+    if abs(gain) < 1e-12:  # rounding alone: the layers never left their start
         return share, 0.0, 0.0
     return share, gain, error
 

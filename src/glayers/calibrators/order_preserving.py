@@ -21,9 +21,6 @@ from glayers.maps import Chain, Reference, n_learned
 from glayers.maps.order import Invariant
 from glayers.predictions import Predictions
 
-_HIDDEN = 8  # units of the network
-_PATIENCE = 8
-_TOLERANCE = 1e-7  # relative change of the loss per iteration: smaller gains never show in the held-out loss
 # Above this many rows x classes the fit uses a random sample of the rows. One iteration over them takes a second.
 _MOST_ENTRIES = 1_000_000
 
@@ -88,7 +85,7 @@ class OrderPreserving(Calibrator):
         whole_number(self.max_iterations, "max_iterations", least=0)
         seed = drawn_seed(self.random_state)
         factor = fit_with_prior(given.logits, given.labels, given.weights).factor
-        start = Chain((Invariant.start(factor, given.n_classes, n_hidden=_HIDDEN, seed=seed),))
+        start = Chain((Invariant.start(factor, given.n_classes, n_hidden=8, seed=seed),))
         most = max(2, _MOST_ENTRIES // given.n_classes)
         drawn = given
         if len(given) > most:
@@ -131,7 +128,7 @@ class OrderPreserving(Calibrator):
             held_out=torch.as_tensor(held_out),
             fixed={"0.factor": torch.as_tensor(start.parameters()["0.factor"])[None]},
         )
-        selection = EpochSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
+        selection = EpochSelection(1, fold_fractions(folds, given.weights), patience=8)
         _minimise(objective, self.max_iterations, selection)
         loss = float(selection.best[0])
         loss_at_start = float(selection.trace[0][0])
@@ -169,6 +166,7 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Arr
 
     first = start.numpy().ravel()
     on_iteration(OptimizeResult(x=first))
-    options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": _TOLERANCE, "gtol": 0.0}
+    # Smaller relative gains per iteration than `ftol` never show in the held-out loss.
+    options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": 1e-7, "gtol": 0.0}
     found = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", callback=on_iteration, options=options)
     return np.asarray(found.x.reshape(start.shape))

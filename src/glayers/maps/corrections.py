@@ -22,9 +22,7 @@ __all__ = ["Centred", "Corrected", "HingeLayer", "Shared", "TopProbabilities"]
 LOWEST = -15.0  # log-probabilities below this are all equally impossible: exp(-15) is one in three million
 DEPTH = 10  # classes of a row whose probabilities matter beyond their logits; the rest of the mass is small
 N_SHAPES = 7
-N_HIGHEST = 3
-N_CONTEXT = 1 + N_HIGHEST + 1  # a constant, the highest log-probabilities, the entropy
-_NEVER = -1e9  # below every log-probability that matters, and finite
+N_CONTEXT = 5  # a constant, the three highest log-probabilities, the entropy
 
 
 class Corrected(Step):
@@ -36,7 +34,7 @@ class Corrected(Step):
     def __call__(self, logits: Any) -> Any:
         """Add what each branch returns."""
         log_p = log_softmax(logits)
-        finite = array_namespace(log_p).clip(log_p, min=_NEVER)
+        finite = array_namespace(log_p).clip(log_p, min=-1e9)  # an infinite one times a weight of 0 would be no number
         result = log_p
         for branch in self.branches:
             result = result + branch(finite)
@@ -103,7 +101,7 @@ def centred(log_p: Any) -> Any:
     """
     xp = array_namespace(log_p)
     clipped = xp.clip(log_p, min=LOWEST)
-    return clipped - xp.mean(clipped, axis=-1, keepdims=True)
+    return clipped - xp.sum(clipped, axis=-1, keepdims=True) / clipped.shape[-1]
 
 
 def top_probabilities(log_p: Any, ordered: Any) -> Any:
@@ -147,7 +145,7 @@ def raw_context(log_p: Any, ordered: Any) -> Any:
     """Return the three highest log-probabilities of each row and its entropy, (n, 4); two classes repeat the second."""
     xp = array_namespace(log_p)
     highest = []
-    for rank in range(N_HIGHEST):
+    for rank in range(3):
         place = min(rank, ordered.shape[-1] - 1)
         highest.append(xp.clip(ordered[..., place : place + 1], min=LOWEST))
     entropy = -xp.sum(xp.exp(log_p) * xp.clip(log_p, min=4 * LOWEST), axis=-1, keepdims=True)

@@ -20,9 +20,7 @@ from glayers.maps.steps import Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
 
-_LEAST_SLOPE = 1e-3  # of KeepOrder
 _LEAST_GAP_FACTOR = 1e-6  # a factor of 0 would lose the order
-_DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
 
 
 class Invariant(Step):
@@ -63,7 +61,7 @@ class Invariant(Step):
         factor = self.factor[..., None, None]
         below_top = xp.clip(ordered - ordered[..., :1], min=-_wide(ordered))
         log_p = log_softmax(below_top * factor)
-        read = xp.clip(log_p, min=_DEEPEST) / 10 + 1  # from -2 to 1: tanh is not saturated
+        read = xp.clip(log_p, min=-30.0) / 10 + 1  # from -2 to 1: tanh is not saturated
         hidden = xp.tanh(xp.matmul(read, self.weight_in) + self.bias_in[..., None, :])
         output = xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]
         gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered))
@@ -101,7 +99,7 @@ class KeepOrder(Step):
     @classmethod
     def of(cls, branch: Chain, factor: float = 1.0) -> Self:
         """Keep the order of a branch's input, which has the scale of the output after multiplication by `factor`."""
-        return cls(np.asarray(_LEAST_SLOPE * factor), (branch,))
+        return cls(np.asarray(1e-3 * factor), (branch,))
 
 
 def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:

@@ -1,8 +1,8 @@
 """A map -> the same numbers by NumPy, several times as fast: fewer calls for one row, fewer passes over many rows.
 
-The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step, or for a pair, and turns
-`StepRows` into `StepRows`. Steps without a kernel are computed by their definition, and so are all steps of a block
-where a class is impossible or a probability is close to underflow.
+The steps in `maps/` define what is computed, and tests compare. A kernel stands for a step and turns `StepRows` into
+`StepRows`. Steps without a kernel are computed by their definition, and so are all steps of a block with a logit beyond
+300, such as -inf of an impossible class, or with a probability close to underflow.
 """
 
 import math
@@ -13,13 +13,13 @@ import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Corrected, Shared, TopProbabilities, bends
+from glayers.maps.corrections import DEPTH, LOWEST, Corrected, HingeLayer, Shared
 from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
+from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Step, arrays_of
 
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
-_FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
+_FAR = 300.0  # logits that differ by twice this much have probabilities close to underflow
 
 
 class _lazy:  # noqa: N801  # a decorator
@@ -35,7 +35,7 @@ class _lazy:  # noqa: N801  # a decorator
 
 
 class StepRows:
-    """Rows between two steps, given by their `logits`, by `scores` or by probabilities `p`; the rest follows."""
+    """Rows between two steps, given by their `logits`, by log-probabilities or by probabilities; the rest follows."""
 
     def __init__(self, **given: Floats) -> None:
         self.__dict__.update(given)
@@ -47,28 +47,33 @@ class StepRows:
 
     @_lazy
     def scores(self) -> Floats:
-        """Log-probabilities up to a constant per row, the highest close to 0: their powers of e cannot overflow."""
-        if "logits" not in self.__dict__:
-            return self.log_p
+        """Logits less the highest of their row: their powers of e cannot overflow."""
         return self.logits - np.maximum.reduce(self.logits, axis=-1, keepdims=True)
 
     @_lazy
     def log_p(self) -> Floats:
         """Log-probabilities."""
-        if "p" in self.__dict__:
-            if np.minimum.reduce(self.p, axis=None) < math.exp(_FAR_BELOW):  # its logarithm may lose digits
-                raise FloatingPointError
-            return np.log(self.p)
-        powers = np.exp(self.scores)
-        total = np.add.reduce(powers, axis=-1, keepdims=True)
-        self.p = np.divide(powers, total, out=powers)
-        return self.scores - np.log(total)
+        if "p" not in self.__dict__:
+            powers = np.exp(self.scores)
+            total = np.add.reduce(powers, axis=-1, keepdims=True)
+            self.p = np.divide(powers, total, out=powers)
+            return self.scores - np.log(total)
+        if np.minimum.reduce(self.p, axis=None) < math.exp(-2 * _FAR):  # its logarithm may lose digits
+            raise FloatingPointError
+        return np.log(self.p)
 
     @_lazy
     def p(self) -> Floats:
         """Probabilities."""
         powers = np.exp(self.scores)
         return np.divide(powers, np.add.reduce(powers, axis=-1, keepdims=True), out=powers)
+
+    @_lazy
+    def normal(self) -> "StepRows":
+        """The same rows with log-probabilities as logits."""
+        if self.logits is self.log_p:
+            return self
+        return StepRows(log_p=self.log_p, p=self.p)
 
     @_lazy
     def places(self) -> Array | None:
@@ -81,15 +86,14 @@ class StepRows:
         columns = self.log_p.argpartition(k - DEPTH, axis=-1)[:, k - DEPTH :]
         return columns + np.arange(0, n * k, k)[:, None]
 
-    @_lazy
-    def top(self) -> Floats:
-        """The ten highest log-probabilities of each row, or all of few."""
-        return self.log_p if self.places is None else self.log_p.take(self.places)
+    def top(self, values: Floats) -> Floats:
+        """Return the values of the ten highest classes of each row, or of all of few."""
+        return values if self.places is None else values.take(self.places)
 
     @_lazy
-    def ordered(self) -> Floats:
-        """The ten highest log-probabilities from the highest down."""
-        return np.sort(self.top, axis=-1)[:, ::-1]
+    def ascending(self) -> Floats:
+        """The highest log-probabilities, one class after the other (classes, n), the highest last."""
+        return np.sort(self.top(self.log_p), axis=-1).T
 
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
@@ -101,7 +105,7 @@ class Fast:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.completes = bool(chain.steps) and isinstance(chain.steps[0], Reference)
-        self.kernel = _compiled(chain.steps[1:] if self.completes else chain.steps)
+        self.kernel = _compiled(chain)
 
     @classmethod
     def of(cls, chain: Chain) -> "Fast":
@@ -126,10 +130,13 @@ class Fast:
             return softmax(with_reference_class(self.chain(rows)))
 
     def _run(self, logits: Floats) -> StepRows:
-        rows = StepRows(logits=with_reference_class(logits) if self.completes else logits)
-        if rows.logits.shape[-1] == 1 or np.minimum.reduce(rows.scores, axis=None) < _FAR_BELOW:
+        if logits.shape[-1] == 1 and not self.completes:
             raise FloatingPointError
-        return self.kernel(rows)
+        lowest = np.minimum.reduce(logits, axis=None)
+        highest = np.maximum.reduce(logits, axis=None)
+        if lowest < -_FAR or highest > _FAR:
+            raise FloatingPointError
+        return self.kernel(StepRows(logits=logits))
 
 
 def applied(function: Callable[[Floats], Floats], logits: Array, n_classes: int) -> Floats:
@@ -142,16 +149,8 @@ def applied(function: Callable[[Floats], Floats], logits: Array, n_classes: int)
     return result
 
 
-def _compiled(steps: tuple[Step, ...]) -> Kernel:
-    kernels: list[Kernel] = []
-    before: Step | None = None
-    for step in steps:
-        pair = _PAIRS.get((type(before), type(step)))
-        if pair is not None:
-            kernels[-1] = pair(before, step)
-        else:
-            kernels.append(_kernel(step))
-        before = step
+def _compiled(chain: Chain) -> Kernel:
+    kernels = [_kernel(step) for step in chain.steps]
 
     def run(rows: StepRows) -> StepRows:
         for kernel in kernels:
@@ -165,25 +164,11 @@ def _kernel(step: Step) -> Kernel:
     make = _KERNELS.get(type(step))
     if make is None or (_has_members(step) and not isinstance(step, Dense)):
         return lambda rows: StepRows(logits=step(rows.logits))
-    return make(step, *(_compiled(branch.steps) for branch in step.chains()))
+    return make(step, *map(_compiled, step.chains()))
 
 
 def _has_members(step: Step) -> bool:
     return any(np.ndim(getattr(step, name)) > layout.n_axes for name, layout in arrays_of(type(step)).items())
-
-
-def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
-    if np.any(scale.factor <= 0.0):  # the highest score would not stay the highest
-        return lambda rows: StepRows(logits=step(scale(rows.logits)))
-    factor = scale.factor[..., None, None]
-    name = f"tempered by {factor.tobytes().hex()}"
-
-    def run(rows: StepRows) -> StepRows:
-        if name not in rows.__dict__:  # several branches of a mixture begin with the same temperature
-            rows.__dict__[name] = StepRows(scores=rows.scores * factor)
-        return rows.__dict__[name]
-
-    return run
 
 
 def _dense(step: Dense) -> Kernel:
@@ -204,17 +189,28 @@ def _product(x: Floats, weight: Floats) -> Floats:
     return x @ weight
 
 
+def _hinges(step: HingeLayer) -> Kernel:
+    knots = step.knots[:, :, None]
+    weight = step.weight.reshape(knots.size, -1).T.copy()
+
+    def run(rows: StepRows) -> StepRows:
+        above = np.maximum(rows.logits.T - knots, 0.0)
+        return StepRows(logits=(weight @ above.reshape(knots.size, -1)).T)
+
+    return run
+
+
 def _stack(step: Stack, *branches: Kernel) -> Kernel:
     shares = step.shares.reshape(-1, 1, 1)  # arrays (1, 1) are the quickest factors of rows
 
     def run(rows: StepRows) -> StepRows:
-        result: Any = None
+        total: Any = 0.0
         for share, branch in zip(shares, branches, strict=True):
             p = branch(rows).p
             if p.ndim > 2:
                 p = np.add.reduce(p, axis=0) / len(p)
-            result = share * p if result is None else np.add(result, share * p, out=result)
-        return StepRows(p=result)
+            total = total + share * p
+        return StepRows(p=total)
 
     return run
 
@@ -230,21 +226,20 @@ def _floor(step: Floor, branch: Kernel) -> Kernel:
     reach = float(step.reach)
 
     def run(rows: StepRows) -> StepRows:
-        if _none_far(rows, depth, reach):
-            return branch(rows)
-        raised, lowered = step.split(rows.logits)
-        return StepRows(logits=branch(StepRows(logits=raised)).logits + lowered)
+        near = branch(rows)
+        if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
+            return near
+        second, highest = rows.ascending[-2:]
+        lowest = np.minimum.reduce(rows.log_p, axis=-1)
+        far = np.flatnonzero(lowest < highest - np.minimum(depth, reach + 2 * (highest - second)))
+        if not far.size:
+            return near
+        raised, lowered = step.split(rows.logits[far])
+        result = near.logits.copy(order="K")
+        result[..., far, :] = branch(StepRows(logits=raised)).logits + lowered
+        return StepRows(logits=result)
 
     return run
-
-
-def _none_far(rows: StepRows, depth: float, reach: float) -> bool:
-    if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
-        return True
-    highest = rows.ordered[:, 0]
-    lead = highest - rows.ordered[:, 1]
-    lowest = np.minimum.reduce(rows.log_p, axis=-1)
-    return bool((highest - lowest <= np.minimum(depth, reach + 2 * lead)).all())
 
 
 def _keep_order(step: KeepOrder, branch: Kernel) -> Kernel:
@@ -253,82 +248,64 @@ def _keep_order(step: KeepOrder, branch: Kernel) -> Kernel:
 
 def _corrected(_: Corrected, *branches: Kernel) -> Kernel:
     def run(rows: StepRows) -> StepRows:
-        if "logits" in rows.__dict__:
-            rows = StepRows(scores=rows.scores)
-        total = rows.log_p.copy(order="K")
+        total = rows.log_p
         for branch in branches:
-            total += branch(rows).logits
-        total -= np.maximum.reduce(total, axis=-1, keepdims=True)
-        return StepRows(scores=total)
-
-    return run
-
-
-def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
-    """Multiply the probabilities of the ten highest classes by their rows of the matrix."""
-
-    def run(rows: StepRows) -> StepRows:
-        if rows.places is None:
-            return StepRows(logits=_product(rows.p, dense.weight) + dense.bias)
-        high = rows.log_p >= rows.top[:, :1]
-        if np.count_nonzero(high) > rows.places.size:  # more than ten, because the tenth is a tie
-            raise FloatingPointError
-        columns = rows.places % rows.p.shape[-1]
-        p = rows.p.take(rows.places)
-        result = np.tile(dense.bias, (len(columns), 1))
-        for place in range(DEPTH):
-            result += p[:, place : place + 1] * dense.weight[columns[:, place]]
-        return StepRows(logits=result)
+            total = total + branch(rows.normal).logits
+        return StepRows(scores=total - np.maximum.reduce(total, axis=-1, keepdims=True))
 
     return run
 
 
 def _shared(step: Shared) -> Kernel:
-    """Compute the functions of a log-probability for the ten highest classes only: all others have the tenth's."""
-    weight = step.weight.T.copy()
+    """Compute the functions of a log-probability for the ten highest classes only: all others have the tenth's.
+
+    The functions are those of `maps.corrections.bends`, except for constants, which softmax removes:
+    1 - 2 / (c q + 1) becomes (-2 / c) / (q + 1 / c).
+    """
+    steep = math.exp(-4.6)
+    flat = math.exp(-5.0)
+    weight = step.weight * np.array([[1.0], [1.0], [1.0], [1.0], [1 / 5], [-2 * steep], [-2 * flat]])
+    sign = np.array([[1.0], [1.0], [1.0], [-1.0]])  # of the context: the entropy is computed with the other sign
+    centre = sign * step.centre[:, None]
+    spread = step.spread[:, None]
+    slope = weight[:, 1:] / (sign * spread).T
+    start = weight[:, :1] - slope @ centre
+    lowest = np.array([[LOWEST], [LOWEST], [LOWEST], [-np.inf]])
+    least = np.maximum(centre - 4 * spread, lowest)
+    most = np.maximum(centre + 4 * spread, lowest)
 
     def run(rows: StepRows) -> StepRows:
-        seen = (_context(rows) - step.centre) / step.spread
-        np.maximum(seen, -4.0, out=seen)
-        np.minimum(seen, 4.0, out=seen)
-        sizes = _product(seen, weight[1:])
-        sizes += weight[0]
-        functions = np.array([function.T for function in bends(rows.top)])
-        bent = np.einsum("nj,jdn->dn", sizes[:, 1:], functions).T
-        result = sizes[:, :1] * np.maximum(rows.log_p, LOWEST)
+        highest = rows.ascending[::-1]
+        third = highest[:3][-1]  # two classes repeat the second
+        context = np.array([highest[0], highest[1], third, np.add.reduce(rows.p * rows.log_p, axis=-1)])
+        seen = np.minimum(np.maximum(context, least), most)
+        linear, *bent = (slope @ seen + start)[:, :, None]
+        raised = np.maximum(rows.log_p, LOWEST)
+        p = rows.top(rows.p)
+        miss = np.log(np.maximum(-np.expm1(rows.top(rows.log_p)), math.exp(LOWEST)))
+        moves = bent[0] * rows.top(raised) + bent[1] * p + bent[2] * np.sqrt(p) + bent[3] * miss
+        moves += bent[4] / (p * p + steep)
+        moves += bent[5] / (p + flat)
+        result = linear * raised
         if rows.places is None:
-            result += bent
+            result += moves
         else:
-            tenth = bent[:, :1]
+            tenth = moves[:, :1]
             result += tenth
-            result.reshape(-1)[rows.places] += bent - tenth
+            result.reshape(-1)[rows.places] += moves - tenth
         return StepRows(logits=result)
 
     return run
-
-
-def _context(rows: StepRows) -> Floats:
-    """Return what the shared correction reads: the three highest log-probabilities and the entropy."""
-    result = np.empty((4, len(rows.log_p))).T  # each column in one piece of memory
-    highest = rows.ordered[:, :3]
-    result[:, :2] = highest[:, :2]
-    result[:, 2] = highest[:, -1]
-    np.maximum(result, LOWEST, out=result)
-    result[:, 3] = -np.add.reduce(rows.p * rows.log_p, axis=-1)
-    return result
 
 
 _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
+    HingeLayer: _hinges,
     KeepOrder: _keep_order,
+    LogSoftmax: lambda _: lambda rows: rows.normal,
     Shared: _shared,
     Stack: _stack,
     UniformShare: _uniform_share,
-}
-# Of steps that come one after the other.
-_PAIRS: dict[tuple[type[Any], type[Step]], Callable[[Any, Any], Kernel]] = {
-    (Scale, LogSoftmax): _tempered,
-    (TopProbabilities, Dense): _confusion,
 }
