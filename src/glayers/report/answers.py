@@ -150,16 +150,17 @@ def _calibrated(found: Measurements) -> Cell:
     elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
         answer, tone = "Better, not fixed", "fair"
     reason = _failures(found.tests[name])
-    if found.n_classes and found.both[-1].predicted.off and not found.tests[name].rejecting:
-        reason = "Fails: single classes."
+    if found.n_classes and found.both[-1].predicted.off:
+        reason = _failures(found.tests[name], "single classes")
     gaps = " \N{RIGHTWARDS ARROW} ".join(_gap_words(method.scored) for method in found.both)
     return Cell(answer, f"Gap {gaps} points. {reason}", tone)
 
 
-def _failures(test: OmnibusTest) -> str:
-    """Name the tests that fail."""
-    if test.rejecting:
-        return f"Fails: {', '.join(TESTS[name] for name in test.rejecting)}."
+def _failures(test: OmnibusTest, *others: str) -> str:
+    """Name the tests that fail, and what else does."""
+    failing = [TESTS[name] for name in test.rejecting] + list(others)
+    if failing:
+        return f"Fails: {', '.join(failing)}."
     if test.verdict == "too few groups":
         return "Tests need at least 8 groups."
     return "No test finds an error."
