@@ -233,7 +233,7 @@ def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
     made = round(1000 * found.actual[place])
     said += f", promised {promised} errors per 1,000, made {made}"
     if found.kept[place]:
-        said += ": as promised"
+        said += ": within sampling error"
     elif made > promised > 0:
         said += f": {made / promised:.2g} times as many"
     return f"{said}."
@@ -397,8 +397,8 @@ FIGURES: dict[str, FigureKind] = {
     ),
     "reliability": FigureKind(
         "Reliability diagram",
-        "Observed frequency against predicted probability. Points below the line are overconfident, points outside "
-        "the band significantly off. Larger points are more rows.",
+        "Observed frequency against predicted probability. Points below the line are overconfident. Of a calibrated "
+        "model, about 1 point in 20 lies outside the band. Larger points are more rows.",
         _reliability,
         by_event=True,
     ),
