@@ -246,7 +246,7 @@ def test_an_infinite_loss_is_printed() -> None:
 
 
 def test_a_remark_names_its_method_once() -> None:
-    rows = [Predictions(np.random.default_rng(seed).normal(size=(60, 3)), np.arange(60) % 3) for seed in (1, 2)]
-    found = compare(*rows, ["vector"])
+    one, other = (Predictions(np.random.default_rng(s).normal(size=(60, 3)), np.arange(60) % 3) for s in (1, 2))
+    found = compare(one, other, ["vector"])
     [remark] = [remark for remark in found.remarks() if "falls back" in remark]
     assert remark.startswith("vector: falls back")

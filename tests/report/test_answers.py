@@ -181,8 +181,8 @@ def test_no_two_statements_of_a_page_contradict_each_other(name: str) -> None:
 
 
 def test_enough_rows_are_also_enough_for_single_classes_or_the_tile_says_so() -> None:
-    many_classes = of(*(sampled_rows(9_000, seed, sharpened=1.0, classes=60) for seed in (1, 2)))
-    tiles = answers(many_classes)
+    calibration, test = (sampled_rows(9_000, seed, sharpened=1.0, classes=60) for seed in (1, 2))
+    tiles = answers(of(calibration, test))
     assert tiles["Which classes are off?"].value == "Too few rows per class"
     assert tiles["Enough test rows?"] == Cell(
         "Not for single classes", "9,000 rows would show a confidence that is off by 1.6 points.", "fair"
