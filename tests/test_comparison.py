@@ -243,3 +243,10 @@ def test_an_infinite_loss_is_printed() -> None:
     calibration = Confidences(score, ([True] * 5 + [False]) * 5)
     test = Confidences(score, [True, False] * 15)
     assert "inf" in str(compare(calibration, test, ["isotonic"], progress=False))
+
+
+def test_a_remark_names_its_method_once() -> None:
+    one, other = (Predictions(np.random.default_rng(s).normal(size=(60, 3)), np.arange(60) % 3) for s in (1, 2))
+    found = compare(one, other, ["vector"])
+    [remark] = [remark for remark in found.remarks() if "falls back" in remark]
+    assert remark.startswith("vector: falls back")

@@ -162,7 +162,9 @@ class Comparison:
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
-        notes = [f"{name}: {note}" for name, fitted in self.calibrators.items() for note in fitted.diagnostics_.notes]
+        notes = []
+        for name, fitted in self.calibrators.items():
+            notes += [f"{name}: {note.removeprefix(f'{name}: ')}" for note in fitted.diagnostics_.notes]
         return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
 
     def cells(self) -> list[list[str]]:

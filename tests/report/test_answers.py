@@ -12,7 +12,9 @@ import pytest
 
 from glayers import Confidences, Predictions, VectorScaling, compare
 from glayers.metrics import METRICS
+from glayers.metrics.events import check_any
 from glayers.report.answers import (
+    Cell,
     Measurements,
     answers,
     difference_cell,
@@ -21,6 +23,7 @@ from glayers.report.answers import (
     method_lines,
     verdict_sentence,
 )
+from glayers.report.figures import FIGURES, Shown
 from tests.report.html_comparisons import Compared, overconfident, overconfident_page, page_of, sampled_rows
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -175,6 +178,34 @@ def test_no_two_statements_of_a_page_contradict_each_other(name: str) -> None:
     if tiles["Is it calibrated now?"].tone == "good":
         assert found.tests[found.both[-1].name].verdict == "calibrated"
         assert tiles["Which classes are off?"].value == "None"
+
+
+def test_enough_rows_are_also_enough_for_single_classes_or_the_tile_says_so() -> None:
+    calibration, test = (sampled_rows(9_000, seed, sharpened=1.0, classes=60) for seed in (1, 2))
+    tiles = answers(of(calibration, test))
+    assert tiles["Which classes are off?"].value == "Too few rows per class"
+    assert tiles["Enough test rows?"] == Cell(
+        "Not for single classes", "9,000 rows would show a confidence that is off by 1.6 points.", "fair"
+    )
+
+
+def test_a_page_explains_only_the_tests_and_words_that_it_shows() -> None:
+    two = page_of(compare(sampled_rows(200, 1, classes=2), sampled_rows(200, 2, classes=2), ["temperature"]))
+    assert "the mean KS error of the classes" in two
+    assert "second most probable class" not in two
+    of_confidences = page_of(case("confidences").compared, n_resamples=50)
+    for word in ("most probable class", "error of the classes", "given to the label"):
+        assert word not in of_confidences
+        assert word in overconfident_page()
+
+
+def test_promised_errors_are_not_claimed_where_chance_alone_explains_the_difference() -> None:
+    # 10 rows promise 1 error and make 2, as many as a calibrated model makes in 26 % of samples, or more.
+    rows = Confidences([0.9] * 10, [True] * 8 + [False] * 2)
+    [spec] = FIGURES["errors"].specs([Shown("model", check_any(rows))])
+    assert spec.columns["said"][40] == (
+        "automates 100 %, promised 100 errors per 1,000, made 200: within sampling error."
+    )
 
 
 def test_the_headline_says_the_numbers_of_the_scorecards(given: Compared, measured: Measurements) -> None:

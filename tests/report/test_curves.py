@@ -8,7 +8,7 @@ from glayers import Confidences, Predictions, metrics
 from glayers.errors import BadPredictions
 from glayers.metrics import label, rank, top, within_top
 from glayers.metrics.events import check_event, check_rows
-from glayers.report.curves import errors_above, ks_curves, predicted_gaps, reliability
+from glayers.report.curves import PredictedGaps, errors_above, ks_curves, predicted_gaps, reliability
 from tests.metrics.simulation import sample
 from tests.strategies import Case, cases
 
@@ -138,6 +138,22 @@ def test_gaps_of_classes_weighted_by_their_rows_are_the_gap_of_all_rows(case: Ca
     assert gaps.n_predicted == seen.sum()
     assert (gaps.gap_low[seen] <= gaps.gap[seen] + 1e-9).all()
     assert (gaps.gap[seen] <= gaps.gap_high[seen] + 1e-9).all()
+
+
+def test_a_gap_that_would_show_shows_in_most_samples() -> None:
+    # 20 classes with 200 rows each, predicted with 70 %; the first alone is right less often, by the detectable gap.
+    rng = np.random.default_rng(0)
+    predicted = np.repeat(np.arange(20), 200)
+    said = np.full((4_000, 20), 0.3 / 19)
+    said[np.arange(4_000), predicted] = 0.7
+
+    def gaps(gap: float) -> PredictedGaps:
+        right = rng.random(4_000) < np.where(predicted == 0, 0.7 - gap, 0.7)
+        return predicted_gaps(check_rows(said, np.where(right, predicted, (predicted + 1) % 20)))
+
+    detectable = gaps(0.0).detectable
+    shown = np.mean([0 in gaps(detectable).off for _ in range(200)])
+    assert 0.7 < shown < 0.9
 
 
 @given(case=cases())

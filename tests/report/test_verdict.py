@@ -49,7 +49,11 @@ def test_only_a_model_without_any_error_on_enough_rows_is_called_calibrated(
 
 def test_errors_below_the_top_class_alone_are_named() -> None:
     found = replace(omnibus(0.5, 0.01), adjusted={"ks": 0.5, "ece": 0.5, "rank_2_ks": 0.001, "classwise_ks": 0.5})
-    assert verdict(found, scorecard(sampled_rows(60, 1))).answer == "Not below the top class"
+    card = scorecard(sampled_rows(60, 1))
+    assert verdict(found, card, gaps(0.5)).answer == "Not below the top class"
+    # "The confidence is calibrated" would contradict the list of the classes whose confidence is off.
+    both = verdict(found, card, gaps(1e-4))
+    assert (both.answer, both.sentence) == ("Not in every class", "not calibrated where it predicts b")
 
 
 def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:

@@ -150,16 +150,17 @@ def _calibrated(found: Measurements) -> Cell:
     elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
         answer, tone = "Better, not fixed", "fair"
     reason = _failures(found.tests[name])
-    if found.n_classes and found.both[-1].predicted.off and not found.tests[name].rejecting:
-        reason = "Fails: single classes."
+    if found.n_classes and found.both[-1].predicted.off:
+        reason = _failures(found.tests[name], "single classes")
     gaps = " \N{RIGHTWARDS ARROW} ".join(_gap_words(method.scored) for method in found.both)
     return Cell(answer, f"Gap {gaps} points. {reason}", tone)
 
 
-def _failures(test: OmnibusTest) -> str:
-    """Name the tests that fail."""
-    if test.rejecting:
-        return f"Fails: {', '.join(TESTS[name] for name in test.rejecting)}."
+def _failures(test: OmnibusTest, *others: str) -> str:
+    """Name the tests that fail, and what else does."""
+    failing = [TESTS[name] for name in test.rejecting] + list(others)
+    if failing:
+        return f"Fails: {', '.join(failing)}."
     if test.verdict == "too few groups":
         return "Tests need at least 8 groups."
     return "No test finds an error."
@@ -190,7 +191,7 @@ def _method(found: Measurements) -> Cell:
     if isinstance(found.compared.calibrators[name], AutoCalibrator):
         detail += " It chose its parts by cross-validation."
     elif len(losses) > 2:
-        detail += " The lowest of these methods on the test rows, so slightly optimistic."
+        detail += " Chosen for its loss on these test rows, so slightly optimistic."
     if "temperature" in losses and name != "temperature":
         detail += f" Temperature scaling: {losses['temperature']}. {_failures(found.tests['temperature'])}"
     return Cell(name, detail, tones[0])
@@ -221,9 +222,8 @@ def _classes(found: Measurements) -> Cell:
     gaps = found.both[-1].predicted
     if gaps.off:
         return Cell(f"{len(gaps.off)} of {gaps.n_predicted:,}", " ".join(said), "bad")
-    width = float(np.nanmedian(gaps.gap_high - gaps.gap_low)) / 2
-    detail = f"{' '.join(said)} Gaps above about {100 * width:.0f} points would show in most classes."
-    if width > _CLASS_TOLERANCE:
+    detail = f"{' '.join(said)} Gaps above about {100 * gaps.detectable:.0f} points would show in most classes."
+    if gaps.detectable > _CLASS_TOLERANCE:
         return Cell("Too few rows per class", detail, "fair")
     if found.verdicts[found.both[-1].name].tone != "good":
         return Cell("None found", detail, "fair")
@@ -245,9 +245,11 @@ def _enough_rows(found: Measurements) -> Cell:
     if math.isnan(test.detectable):
         return Cell("Too few groups", f"{rows} in {test.groups} groups.", "fair")
     detail = f"{rows} would show a confidence that is off by {100 * test.detectable:.2g} points."
-    if test.detectable <= TOLERANCE:
-        return Cell("Yes", detail, "good")
-    return Cell("Not yet", f"{detail} Label more rows.", "fair")
+    if test.detectable > TOLERANCE:
+        return Cell("Not yet", f"{detail} Label more rows.", "fair")
+    if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:
+        return Cell("Not for single classes", detail, "fair")
+    return Cell("Yes", detail, "good")
 
 
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:

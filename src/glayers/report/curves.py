@@ -11,6 +11,7 @@ Neural Networks using Splines", ICLR 2021.
 """
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -80,6 +81,16 @@ class PredictedGaps:
     def n_predicted(self) -> int:
         """The number of classes that some row is predicted as."""
         return int(np.count_nonzero(self.count))
+
+    @property
+    def detectable(self) -> float:
+        """The gap of one class that shows in 80 % of samples, if its interval is as wide as that of most classes."""
+        normal = NormalDist()
+        tail = (1 - LEVEL) / 2
+        # In standard errors. A test must reject after the adjustment for the number of classes.
+        needed = normal.inv_cdf(1 - tail / self.n_predicted) + normal.inv_cdf(0.8)
+        half_width = float(np.nanmedian(self.gap_high - self.gap_low)) / 2
+        return half_width * needed / normal.inv_cdf(1 - tail)
 
 
 @dataclass(frozen=True, eq=False)

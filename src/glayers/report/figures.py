@@ -168,14 +168,13 @@ class FigureKind(NamedTuple):
     """One kind of figure.
 
     `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the methods to show
-    together, the first method first. `by_event` says whether it is about one event; `needs_classes` whether it needs
-    the probabilities of all classes; `on_page` whether the report shows it.
+    together, the first method first. `needs_classes` says whether it needs the probabilities of all classes; `on_page`
+    whether the report shows it.
     """
 
     title: str
     caption: str
     specs: Callable[[Methods], list[Spec]]
-    by_event: bool = False
     needs_classes: bool = False
     on_page: bool = True
 
@@ -233,7 +232,7 @@ def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
     made = round(1000 * found.actual[place])
     said += f", promised {promised} errors per 1,000, made {made}"
     if found.kept[place]:
-        said += ": as promised"
+        said += ": within sampling error"
     elif made > promised > 0:
         said += f": {made / promised:.2g} times as many"
     return f"{said}."
@@ -393,21 +392,18 @@ FIGURES: dict[str, FigureKind] = {
         "Errors above a threshold",
         "If only predictions above a confidence are used: the errors that the model promises, and those it makes.",
         _errors_above,
-        by_event=True,
     ),
     "reliability": FigureKind(
         "Reliability diagram",
-        "Observed frequency against predicted probability. Points below the line are overconfident, points outside "
-        "the band significantly off. Larger points are more rows.",
+        "Observed frequency against predicted probability. Points below the line are overconfident. Of a calibrated "
+        "model, about 1 point in 20 lies outside the band. Larger points are more rows.",
         _reliability,
-        by_event=True,
     ),
     "ks": FigureKind(
         "KS: the cumulative gap",
         "From the lowest to the highest probability, predicted minus observed is added up. The KS error is the largest "
         "sum. Above zero the model is overconfident.",
         _ks,
-        by_event=True,
     ),
     "classes": FigureKind(
         "Classes with the largest gaps",
@@ -421,7 +417,6 @@ FIGURES: dict[str, FigureKind] = {
         "If rows are treated from a probability on: what the model gains per row, beside treating all and none. Where "
         "the model lies above both, it is worth using.",
         _decision_curves,
-        by_event=True,
         on_page=False,
     ),
 }

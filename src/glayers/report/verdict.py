@@ -54,11 +54,11 @@ def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = Non
         word += f" by {100 * abs(card['confidence'] - card['accuracy']):.1f} points"
     if word:
         return Verdict("Not calibrated", word, "bad")
-    if test.rejecting:
-        return Verdict("Not below the top class", test.finding, "fair")
     if gaps is not None and gaps.off:
         names = listed([gaps.names[c] for c in gaps.off], at_most=3)
         return Verdict("Not in every class", f"not calibrated where it predicts {names}", "fair")
+    if test.rejecting:
+        return Verdict("Not below the top class", test.finding, "fair")
     if test.undecided:
         return Verdict(f"{capital(test.verdict)} to tell", test.finding, "fair")
     return Verdict("Yes", test.finding, "good")
