@@ -153,6 +153,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             outputs = outputs[repeated]
             rows = rows[repeated]
             weights = None
+        # Folds are drawn by place, so sorted rows give the same fit in whatever order they came.
+        order = np.lexsort((*outputs.reshape(len(rows), -1).T, labels[rows]))
+        outputs = outputs[order]
+        rows = rows[order]
         own_weights = None if weights is None else weights[rows]
         own_groups = None if groups is None else np.asarray(groups)[rows]
         return calibrator._fit_and_keep(calibrator._check_input(outputs, labels[rows], own_weights, own_groups))

@@ -335,16 +335,10 @@ def fit_parts(
     out_of_fold = np.zeros((0, 0))
     factor_of_pairs = 0.0
     if folds is not None:
-        chosen = [np.isin(design.names, kind)[design.owners] for kind in KINDS]
-        kinds = [each for each in chosen if each.any()]
-        added = held_out_scores(problem, state, curvature, folds, kinds)
-        factors = np.ones(len(kinds))
-        if not given_precisions:
-            factors = fit_factors(problem, added)
-        point = point * (factors @ np.array(kinds))
+        factors, out_of_fold = _held_out(problem, state, curvature, folds, with_factors=not given_precisions)
+        point = point * factors
         if design.basis.pairs:
             factor_of_pairs = float(factors[-1])
-        out_of_fold = in_row_blocks(log_softmax, scaled_scores(design.base, factors, added))
     corrected = Chain((corrected_map(design, point),))
     tight = curvature_of(design, state.probabilities, problem.precisions)
     counted = np.bincount(design.owners, 1 - problem.precisions * tight.variances())
@@ -362,6 +356,21 @@ def fit_parts(
         converged=converged,
         posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, tight, wide),
     )
+
+
+def _held_out(
+    problem: PenalisedLoss, state: State, curvature: Curvature, folds: Ints, *, with_factors: bool
+) -> tuple[Floats, Floats]:
+    """Return the factor of every coefficient, which is 1 unless wanted, and the out-of-fold log-probabilities."""
+    design = problem.design
+    chosen = [np.isin(design.names, kind)[design.owners] for kind in KINDS]
+    kinds = [each for each in chosen if each.any()]
+    added = held_out_scores(problem, state, curvature, folds, kinds)
+    factors = np.ones(len(kinds))
+    if with_factors:
+        factors = fit_factors(problem, added)
+    log_p = in_row_blocks(log_softmax, scaled_scores(design.base, factors, added))
+    return factors @ np.array(kinds), log_p
 
 
 def _prepared(
