@@ -109,6 +109,13 @@ def test_one_logit_gets_its_reference_class() -> None:
     np.testing.assert_allclose(Fast(Chain(())).logits(z), np.hstack([0 * z, z]))
 
 
+def test_one_logit_gets_its_reference_class_behind_a_floor() -> None:
+    floored = Chain((Floor(np.asarray(30.0), np.asarray(12.0), (Chain((Scale(np.asarray(0.5)),)),)),))
+    one = np.array([[-3.0], [0.0], [2.0]])
+    np.testing.assert_allclose(Fast.of(floored).probabilities(one), softmax(floored(one)), rtol=1e-12)
+    np.testing.assert_allclose(Fast.of(floored).probabilities(one)[1], 0.5)
+
+
 def test_members_without_a_kernel_are_computed_by_the_definition() -> None:
     rng = np.random.default_rng(0)
     shared = Shared(rng.normal(size=(2, 7, 5)) / 9, np.zeros((2, 4)), np.ones((2, 4)))
