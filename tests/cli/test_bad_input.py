@@ -112,6 +112,12 @@ def test_warnings_about_the_file_are_notes(folder: Path) -> None:
     assert run("score", "q.npz").stderr == ""  # of class 1 alone, and no logits
 
 
+def test_names_of_labels_are_as_many_as_labels(folder: Path) -> None:
+    several = {"logits": np.linspace(-2, 2, 40).reshape(20, 2), "labels": np.tile([[0, 1], [1, 0]], (10, 1))}
+    np.savez("several.npz", **several, class_names=["cat", "dog", "fox"])
+    assert "class_names must be 2 different names" in complaint(run("score", "several.npz"))
+
+
 def test_counts_that_stand_for_millions_of_rows_are_refused_in_words(folder: Path) -> None:
     logits, labels = overconfident(50, 0)
     for n_rows, allowed in ((10_000_000, False), (1_000, True)):

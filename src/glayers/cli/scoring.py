@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glayers.checks import check_label_matrix
+from glayers.checks import check_class_names, check_label_matrix
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, show_record, title
 from glayers.datasets import load_fashion_mnist
@@ -308,7 +308,7 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     labels = check_label_matrix(contents.labels, contents.scores.shape)
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     columns = [make(contents.scores[:, [c]], labels[:, c], contents.weights) for c in range(labels.shape[1])]
-    return score_labels(columns, contents.class_names)
+    return score_labels(columns, check_class_names(contents.class_names, len(columns)))
 
 
 def _prefix(name: str) -> str:
