@@ -113,8 +113,9 @@ def test_warnings_about_the_file_are_notes(folder: Path) -> None:
 
 
 def test_names_of_labels_are_as_many_as_labels(folder: Path) -> None:
-    several = {"logits": np.linspace(-2, 2, 40).reshape(20, 2), "labels": np.tile([[0, 1], [1, 0]], (10, 1))}
-    np.savez("several.npz", **several, class_names=["cat", "dog", "fox"])
+    logits = np.linspace(-2, 2, 40).reshape(20, 2)
+    labels = np.tile([[0, 1], [1, 0]], (10, 1))
+    np.savez("several.npz", logits=logits, labels=labels, class_names=["cat", "dog", "fox"])
     assert "class_names must be 2 different names" in complaint(run("score", "several.npz"))
 
 
