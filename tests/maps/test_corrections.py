@@ -5,7 +5,7 @@ import pytest
 
 from glayers.activations import log_softmax
 from glayers.maps import Chain, Dense, LogSoftmax, Relu
-from glayers.maps.corrections import Centred, Corrected, HingeLayer, Shared, TopProbabilities
+from glayers.maps.corrections import Centred, Corrected, HingeLayer, Shared
 from tests.lazy import torch
 from tests.strategies import Numbers
 
@@ -26,13 +26,11 @@ def all_branches(classes: int) -> Corrected:
     rng = np.random.default_rng(1)
     dense = Dense(rng.normal(size=(classes, classes)) / 9, rng.normal(size=classes))
     hinges = HingeLayer(rng.normal(size=(4, classes)), rng.normal(size=(4, classes, classes)) / 9)
-    confusion = Dense(rng.normal(size=(classes, classes)), np.zeros(classes))
     return Corrected(
         (
             Chain((some_shared(),)),
             Chain((Centred(), dense)),
             Chain((Centred(), hinges)),
-            Chain((TopProbabilities(), confusion)),
         )
     )
 
@@ -72,14 +70,6 @@ def test_hinges_are_dense_layers_around_a_relu() -> None:
 def test_centred_log_probabilities_by_hand() -> None:
     # -40 counts as -15: the mean of (-1, -2, -15) is -6.
     np.testing.assert_allclose(Centred()(np.array([[-1.0, -2.0, -40.0]])), [[5.0, 4.0, -9.0]])
-
-
-def test_ten_probabilities_of_a_row_count() -> None:
-    for classes in (3, 10, 12, 60):
-        log_p = log_softmax(some_logits(20, classes))
-        found = TopProbabilities()(log_p)
-        assert ((found > 0).sum(axis=1) == min(classes, 10)).all()
-        np.testing.assert_allclose(np.sort(found)[:, -3:], np.sort(np.exp(log_p))[:, -3:])
 
 
 def test_a_corrected_row_is_the_sum_of_its_branches() -> None:

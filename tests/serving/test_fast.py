@@ -23,7 +23,7 @@ from glayers.maps import (
     UniformShare,
     simplified,
 )
-from glayers.maps.corrections import Centred, Corrected, HingeLayer, Shared, TopProbabilities
+from glayers.maps.corrections import Centred, Corrected, HingeLayer, Shared
 from glayers.serving.fast import Fast, applied
 from tests.strategies import Numbers
 
@@ -40,7 +40,6 @@ def some_map(classes: int) -> Chain:
         Chain((Centred(), Dense(square[0], rng.normal(size=classes)))),
         Chain((Centred(), hinges)),
         Chain((Centred(), Diagonal(square[0, 0], square[0, 1]))),
-        Chain((TopProbabilities(), Dense(square[1], square[2, 0]))),
     )
     model = Floor(*floor, (Chain((Corrected(corrections),)),))
     hidden = Dense(rng.normal(size=(5, classes, 2 * classes)) / classes, rng.normal(size=(5, 2 * classes)))

@@ -17,7 +17,7 @@ from glayers.activations import log_softmax
 from glayers.arrays import NUMPY, array_namespace, is_torch
 from glayers.maps.steps import Chain, Numbers, Step
 
-__all__ = ["Centred", "Corrected", "HingeLayer", "Shared", "TopProbabilities"]
+__all__ = ["Centred", "Corrected", "HingeLayer", "Shared"]
 
 LOWEST = -15.0  # log-probabilities below this are all equally impossible: exp(-15) is one in three million
 DEPTH = 10  # classes of a row whose probabilities matter beyond their logits; the rest of the mass is small
@@ -47,14 +47,6 @@ class Centred(Step):
     def __call__(self, logits: Any) -> Any:
         """Return centred log-probabilities."""
         return centred(logits)
-
-
-class TopProbabilities(Step):
-    """The probabilities of the ten most probable classes; 0 for all others."""
-
-    def __call__(self, logits: Any) -> Any:
-        """Return probabilities of log-probabilities."""
-        return top_probabilities(logits, descending(logits))
 
 
 class HingeLayer(Step):
@@ -102,15 +94,6 @@ def centred(log_p: Any) -> Any:
     xp = array_namespace(log_p)
     clipped = xp.clip(log_p, min=LOWEST)
     return clipped - xp.sum(clipped, axis=-1, keepdims=True) / clipped.shape[-1]
-
-
-def top_probabilities(log_p: Any, ordered: Any) -> Any:
-    """Return the probabilities of the ten most probable classes; 0 for all others."""
-    xp = array_namespace(log_p)
-    p = xp.exp(log_p)
-    if p.shape[-1] <= DEPTH:
-        return p
-    return xp.where(log_p >= tenth(ordered), p, 0.0)
 
 
 def tenth(ordered: Any) -> Any:
