@@ -157,7 +157,7 @@ def test_few_groups_are_no_evidence_and_too_few_leave_nothing_to_fit() -> None:
 
 def test_wrong_settings_are_refused_by_name() -> None:
     z, labels = softened(60, 1.0)
-    for wrong in ("temperature", TemperatureScaling):
+    for wrong in ("temperatur", TemperatureScaling):
         no_calibrator: Any = wrong
         with pytest.raises(GlayersError, match=r"calibrator must be a calibrator, such as TemperatureScaling\(\)"):
             calibration_gap(z, labels, calibrator=no_calibrator)

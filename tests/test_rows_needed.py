@@ -119,7 +119,7 @@ def test_too_little_data_is_refused(rows: int, labels: list[int], groups: list[i
 def test_other_misuse_is_refused() -> None:
     given = Predictions(*softened(50))
     with pytest.raises(GlayersError, match="such as TemperatureScaling"):
-        rows_needed(given, calibrator="auto")  # type: ignore[arg-type]
+        rows_needed(given, calibrator="autos")
     with pytest.raises(GlayersError, match="pass no others"):
         rows_needed(given, labels=[0] * 50)
     with pytest.raises(BadPredictions, match="times must be"):

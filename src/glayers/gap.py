@@ -20,9 +20,9 @@ from scipy.stats import norm
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, Ints, row_blocks
-from glayers.calibrators import AutoCalibrator, Calibrator
+from glayers.calibrators import AutoCalibrator, Calibrator, calibrator_of
 from glayers.checks import number_between, whole_number
-from glayers.errors import BadPredictions, GlayersError, shown
+from glayers.errors import BadPredictions, GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, fold_weights, format_gain, paired_gain
 from glayers.maps import Chain
@@ -150,7 +150,7 @@ def calibration_gap(
     sample_weight: object = None,
     groups: object = None,
     *,
-    calibrator: Calibrator | None = None,
+    calibrator: Calibrator | str | None = None,
     random_state: int = 0,
     progress: bool = False,
 ) -> CalibrationGap:
@@ -164,7 +164,7 @@ def calibration_gap(
         Their labels.
     sample_weight, groups : array (n,), optional
         Row weights, and groups of dependent rows; a group is never split between folds.
-    calibrator : Calibrator, optional
+    calibrator : Calibrator or str, optional
         The g to fit; `AutoCalibrator` by default. A simpler one is faster and may miss part of the gap. Most
         calibrators, this one included, depend on softmax(z) alone, which is the usual definition of calibration.
     random_state : int
@@ -216,7 +216,7 @@ def rows_needed(
     sample_weight: Any = None,
     groups: Any = None,
     *,
-    calibrator: Calibrator | None = None,
+    calibrator: Calibrator | str | None = None,
     random_state: int = 0,
     progress: bool | None = None,
 ) -> LearningCurve:
@@ -228,7 +228,7 @@ def rows_needed(
         As for `Calibrator.fit`; a record has labels, weights and groups of its own.
     labels, sample_weight, groups : array-like of shape (n_rows,), optional
         As for `Calibrator.fit`. A group is never split, and counts as one observation.
-    calibrator : Calibrator, optional
+    calibrator : Calibrator or str, optional
         The method, which is fitted six times; `AutoCalibrator()` by default.
     random_state : int
         Seed of the folds, and of the default calibrator.
@@ -302,9 +302,7 @@ def _chosen(calibrator: object, seed: int) -> Calibrator:
     """Return the calibrator that the user passed, or `AutoCalibrator`."""
     if calibrator is None:
         return AutoCalibrator(random_state=seed, progress=False)
-    if not isinstance(calibrator, Calibrator):
-        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(calibrator)}")
-    return calibrator
+    return calibrator_of(calibrator)
 
 
 def _rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:

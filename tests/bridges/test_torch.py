@@ -154,9 +154,14 @@ def test_what_does_not_end_in_softmax_is_left_alone(network: nn.Module) -> None:
     assert strip_softmax(network) is network
 
 
-def test_the_name_of_a_method_is_not_a_calibrator() -> None:
-    with pytest.raises(GlayersError, match=r"such as TemperatureScaling\(\); got 'temperature'"):
-        calibrate(make_network(), make_loader(), "temperature")  # type: ignore[arg-type]
+def test_a_method_goes_by_its_name() -> None:
+    network = nn.Linear(FEATURES, CLASSES)
+    nn.init.eye_(network.weight)
+    by_name, given = (calibrate(network, make_loader(), each) for each in ("temperature", TemperatureScaling()))
+    x = inputs_of(make_loader())
+    assert torch.equal(by_name(x), given(x))
+    with pytest.raises(GlayersError, match="one of the names auto, temperature, .*got 'temperatur'"):
+        calibrate(network, make_loader(), "temperatur")
 
 
 def test_a_softmax_within_forward_is_refused_as_probabilities() -> None:

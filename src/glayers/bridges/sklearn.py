@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers
+from glayers.calibrators import Calibrator, SharedGLayers, calibrator_of
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 
@@ -186,14 +186,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Return a new calibrator of the kind that the setting names."""
         if self.calibrator is None:
             return SharedGLayers("vector")
-        if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
-            return CALIBRATORS[self.calibrator]()
-        if not isinstance(self.calibrator, Calibrator):
-            raise GlayersError(
-                f"calibrator must be a calibrator, such as VectorScaling(), or one of the names "
-                f"{', '.join(CALIBRATORS)}; got {shown(self.calibrator)}"
-            )
-        return clone(self.calibrator)
+        return clone(calibrator_of(self.calibrator))
 
     def _splitter(self, labels: Ints, groups: Any) -> Any:
         if isinstance(self.cv, int) and groups is not None:

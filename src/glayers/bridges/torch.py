@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Array, to_numpy
-from glayers.calibrators import AutoCalibrator, Calibrator, load
+from glayers.calibrators import AutoCalibrator, Calibrator, calibrator_of, load
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.maps.steps import Chain, Step, arrays_of
@@ -249,7 +249,7 @@ def to_module(calibrator: Predictor, class_axis: int | None = None) -> Calibrate
 
 
 def calibrate(
-    network: nn.Module, loader: Iterable[Any], calibrator: Calibrator | None = None, **settings: Any
+    network: nn.Module, loader: Iterable[Any], calibrator: Calibrator | str | None = None, **settings: Any
 ) -> CalibratedNetwork:
     """Calibrate a network on held-out data.
 
@@ -261,7 +261,7 @@ def calibrate(
     loader
         Batches (inputs, labels) that the network was not trained on, or dictionaries with `labels`.
     calibrator
-        The calibrator to fit; by default `AutoCalibrator()`.
+        The calibrator to fit, or its name, such as "temperature"; by default `AutoCalibrator()`.
     **settings
         Those of `collect_logits`: class_axis, ignore_label, max_rows, random_state, class_names, progress.
 
@@ -272,19 +272,17 @@ def calibrate(
 
     Examples
     --------
-    >>> from glayers import TemperatureScaling
     >>> z, labels = torch.tensor([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]]), torch.tensor([0, 1, 2])
-    >>> calibrated = calibrate(nn.Identity(), [(z, labels)], TemperatureScaling())
+    >>> calibrated = calibrate(nn.Identity(), [(z, labels)], "temperature")
     >>> calibrated.predict_proba(z[:1]).shape
     torch.Size([1, 3])
     """
-    if not (calibrator is None or isinstance(calibrator, Calibrator)):
-        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(calibrator)}")
-    stripped = strip_softmax(network)
-    given = collect_logits(stripped, loader, **settings)
     if calibrator is None:
         calibrator = AutoCalibrator(progress=settings.get("progress"))
-    return CalibratedNetwork(stripped, calibrator.fit_predictions(given), settings.get("class_axis"))
+    chosen = calibrator_of(calibrator)
+    stripped = strip_softmax(network)
+    given = collect_logits(stripped, loader, **settings)
+    return CalibratedNetwork(stripped, chosen.fit_predictions(given), settings.get("class_axis"))
 
 
 class CalibrateAfterTraining:
@@ -298,7 +296,7 @@ class CalibrateAfterTraining:
 
     def __init__(
         self,
-        calibrator: Calibrator | None = None,
+        calibrator: Calibrator | str | None = None,
         path: str | os.PathLike[str] | None = None,
         loader: Iterable[Any] | None = None,
         **settings: Any,

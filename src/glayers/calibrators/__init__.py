@@ -26,6 +26,7 @@ from glayers.calibrators.one_versus_rest import (
 from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import TemperatureScaling
+from glayers.errors import GlayersError, shown
 from glayers.serving import artifact
 
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
@@ -61,6 +62,22 @@ CALIBRATORS: dict[str, Callable[..., Any]] = {}
 for _kind in _ALL:
     for _method in _kind.methods:
         CALIBRATORS[_method.name] = partial(_kind, **_method.settings)
+
+
+def calibrator_of(given: object) -> Calibrator:
+    """Return a calibrator as it is, or a new one by its name.
+
+    >>> calibrator_of("vector")
+    VectorScaling()
+    """
+    if isinstance(given, str) and given in CALIBRATORS:
+        given = CALIBRATORS[given]()
+    if not isinstance(given, Calibrator):
+        raise GlayersError(
+            f"calibrator must be a calibrator, such as TemperatureScaling(), or one of the names "
+            f"{', '.join(CALIBRATORS)}; got {shown(given)}"
+        )
+    return given
 
 
 def load(path: str | os.PathLike[str]) -> Any:
