@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from glayers import (
     PaperGLayers,
     TemperatureScaling,
 )
-from glayers.bridges.torch import CalibratedNetwork, calibrate, strip_softmax, to_module
+from glayers.bridges.torch import CalibratedNetwork, calibrate, collect_logits, strip_softmax, to_module
 from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError
 from tests.bridges.one_logit import same_width
@@ -160,8 +161,18 @@ def test_a_method_goes_by_its_name() -> None:
     by_name, given = (calibrate(network, make_loader(), each) for each in ("temperature", TemperatureScaling()))
     x = inputs_of(make_loader())
     assert torch.equal(by_name(x), given(x))
-    with pytest.raises(GlayersError, match="one of the names auto, temperature, .*got 'temperatur'"):
+    with pytest.raises(GlayersError, match=r"one of the names auto, temperature, .*got 'temperatur'"):
         calibrate(network, make_loader(), "temperatur")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["cat", "dog", "fox"], ("cat", "dog", "fox")), (["cat", "dog"], None), (["cat"] * 3, None)]
+)
+def test_class_names_come_from_the_configuration_of_a_model(names: list[str], expected: object) -> None:
+    network: Any = make_network(outputs=3)
+    network.config = SimpleNamespace(id2label=dict(enumerate(names)))
+    assert collect_logits(network, make_loader(3)).class_names == expected
+    assert collect_logits(network, make_loader(3), class_names="xyz").class_names == ("x", "y", "z")
 
 
 def test_a_softmax_within_forward_is_refused_as_probabilities() -> None:

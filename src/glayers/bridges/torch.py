@@ -444,7 +444,7 @@ def collect_logits(
     random_state
         Seed of the sample.
     class_names
-        One name per class.
+        One name per class; by default those in the `config` of a Hugging Face model.
     progress
         Whether to show a progress bar; None shows it at a terminal.
 
@@ -480,7 +480,18 @@ def collect_logits(
         raise BadPredictions(f"all {n_labels:,} labels are ignore_label={ignore_label}; no row is left")
     kept_logits, kept_labels, kept_groups, _ = sample.columns
     several_rows = n_labels > n_items
+    if class_names is None:
+        class_names = _names_in_config(network, max(2, kept_logits.shape[1]))
     return Predictions(kept_logits, kept_labels, groups=kept_groups if several_rows else None, class_names=class_names)
+
+
+def _names_in_config(network: nn.Module, n_classes: int) -> list[str] | None:
+    """Return the class names that a Hugging Face model has, if it has a different one for each class."""
+    by_class = getattr(getattr(network, "config", None), "id2label", None) or {}
+    names = [str(by_class[c]) for c in range(n_classes) if c in by_class]
+    if len(by_class) == n_classes == len(set(names)):
+        return names
+    return None
 
 
 class _RowSample:
