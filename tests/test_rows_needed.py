@@ -48,6 +48,17 @@ def test_a_forecast_for_many_coefficients_is_what_more_rows_bring() -> None:
     assert "would fall by about" in curve.sentence()
 
 
+def test_most_answers_say_how_much_and_intervals_are_not_much_wider_than_the_gain() -> None:
+    # A power law through fits on parts of the rows could not tell in 105 of 120 runs; intervals were 9 to 14 gains.
+    rng = np.random.default_rng(1)
+    z = 2 * rng.normal(size=(12, 500, 10))
+    scores = z * np.linspace(0.6, 1.4, 10) + np.linspace(-0.5, 0.5, 10)
+    labels = (scores + rng.gumbel(size=z.shape)).argmax(axis=2)
+    found = [rows_needed(1.5 * logits, y, calibrator=VectorScaling()) for logits, y in zip(z, labels, strict=True)]
+    assert sum("cannot tell" in curve.sentence() for curve in found) <= 1
+    assert np.mean([(curve.upper - curve.lower) / curve.excess for curve in found]) < 3
+
+
 def test_the_loss_is_that_of_rows_held_out() -> None:
     logits, labels = softened(101)
     curve = rows_needed(logits, labels, calibrator=TemperatureScaling(), random_state=3)

@@ -103,7 +103,8 @@ class LearningCurve:
     excess
         How far the expected NLL of a fit on these rows lies above that of a fit on endlessly many.
     lower, upper
-        The 90 % interval of the excess.
+        The 90 % interval of the excess. On 13 real sets such intervals held the truth on 50 to 92 % of the sets: see
+        docs/how-to/how-many-rows.md.
     """
 
     method: str

@@ -162,6 +162,23 @@ def test_scores_that_take_few_values_have_no_error() -> None:
     assert found.result()["ks"] == pytest.approx(scorecard(answers)["ks"], abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the weights make")
+def test_heavy_weights_in_any_partition_have_the_scores_of_all_rows() -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        case = make_case(seed, int(rng.integers(2, 60)), int(rng.integers(2, 6)))
+        n = len(case.labels)
+        heavy = rng.choice([1e3, 1e6, 1e9])
+        weights = np.where(rng.random(n) < 0.2, heavy, 1.0) * rng.gamma(1, size=n) + 1e-3
+        wanted = scorecard(case.probabilities, case.labels, sample_weight=weights)
+        cuts = np.sort(rng.integers(0, n + 1, 3))
+        parts = np.split(rng.permutation(n), cuts)
+        assert_same(streamed(case, weights, parts, keep=10**6), wanted)
+        in_cells = streamed(case, weights, parts).result()
+        for name in ("accuracy", "nll", "brier", "ece", "classwise_ece", "observed_over_expected"):
+            assert in_cells[name] == pytest.approx(wanted[name], abs=1e-12), name
+
+
 def test_rounding_in_the_sum_of_many_equal_scores_keeps_hits_and_misses_together() -> None:
     n = 400_000  # the sum of 0.6 over the hits is too large by 3e-12 of itself, which is past the edge of a bin
     hits = np.arange(n) % 10 < 9

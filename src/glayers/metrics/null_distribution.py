@@ -309,7 +309,7 @@ def label_law(rows: Rows) -> tuple[Floats, Floats] | None:
     Such rows were drawn class by class, and their weights make up for it. So labels do not occur among them as often as
     a calibrated model says: given x, label c has a probability proportional to p_c / w_c, and its row the weight w_c.
     The mean of weight * (hit - score) is 0 under this law, and not if labels change and weights stay. None if weights
-    vary within a class, or are the same for all.
+    vary within a class, or are the same for all. If they vary and yet tell classes apart, a warning says so.
     """
     if rows.given_weights is None:
         return None
@@ -322,6 +322,14 @@ def label_law(rows: Rows) -> tuple[Floats, Floats] | None:
     highest = np.zeros(rows.n_classes)
     np.maximum.at(highest, labels, weights)
     constant = (highest <= lowest * (1 + _CLOSE)).all()
+    many = counts >= _LEAST_ROWS
+    if not constant and highest[many].min(initial=np.inf) < lowest[many].max(initial=0.0):
+        warnings.warn(
+            "the weights of some classes are all larger than those of others, and differ within classes: tests and "
+            "bands hold the weights fixed, and may reject too often. Give all rows of a class the same weight",
+            GlayersWarning,
+            stacklevel=3,
+        )
     differ = highest.max() > lowest.min() * (1 + _CLOSE)
     if not (constant and differ and counts.sum() >= _LEAST_ROWS + np.count_nonzero(counts)):
         return None
