@@ -182,8 +182,8 @@ def page(lines: list[list[str]]) -> str:
         f"Adaptive sets always hold the predicted class, so they cover more than the level where the accuracy is "
         f"higher. MAPIE's adaptive sets by default always hold the class at which the sum passes the threshold, and "
         f"cover more than the level; `random` leaves that class out at random. It has none for two classes. Lines with "
-        f"the same data and rows share their draws, so they err together. A set of logits has {SPLITS} splits only, "
-        f"whose spread says little about the error of their mean.\n\n"
+        f"the same data and rows share their draws, so they err together. A set of logits has {SPLITS} splits, of "
+        f"which MAPIE has the first {MAPIE_SPLITS}. They share their rows, so their error is a little too small.\n\n"
     )
     heads = [name.replace("_", " ") for name in COLUMNS]
     return text + markdown_table([heads, *lines], text_columns=2) + "\n"
