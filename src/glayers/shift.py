@@ -14,9 +14,9 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
+from glayers.calibrators.base import check_calibrator
 from glayers.calibrators.class_shift import count_rows, same_frequencies
 from glayers.checks import number_between
-from glayers.errors import GlayersError, shown
 from glayers.metrics import adjust
 from glayers.text_tables import json_ready, p_text
 
@@ -107,9 +107,7 @@ def shift_test(
     (False, True)
     """
     number_between(level, "level", 0, 1)
-    if not isinstance(calibrator, Calibrator):
-        raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
-    calibrator._check_fitted()
+    check_calibrator(calibrator)
     given, labelled = calibrator._as_fitted_on(logits, labels, groups)
     now = count_rows(given, calibrator._map_of_logits)
     before = calibrator.calibration_rows_

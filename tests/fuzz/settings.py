@@ -28,6 +28,17 @@ ODD = [
 ]
 Call = tuple[Callable[..., Any], dict[str, Any]]
 SMALL: dict[str, Any] = {"n_resamples": 30, "random_state": 0}
+TESTS: dict[str, Any] = {"n_resamples": 99, "random_state": 0, "level": 0.9}
+METHODS = {"one": ROWS, "two": ROWS.with_logits(LOGITS / 2)}
+FORECAST: dict[str, Any] = {
+    "logits": LOGITS,
+    "labels": LABELS,
+    "sample_weight": None,
+    "groups": None,
+    "calibrator": glayers.TemperatureScaling(),
+    "random_state": 0,
+    "progress": False,
+}
 
 
 def streamed(scores: Any, labels: Any, sample_weight: Any, **settings: Any) -> Any:
@@ -38,6 +49,7 @@ def streamed(scores: Any, labels: Any, sample_weight: Any, **settings: Any) -> A
 def calls(folder: Path) -> dict[str, Call]:
     """Return functions, each with settings that are good."""
     fitted = glayers.VectorScaling(strength=1.0).fit(LOGITS, LABELS)
+    tempered = glayers.TemperatureScaling().fit(LOGITS, LABELS)
     compared = glayers.compare(ROWS.take(slice(100)), ROWS.take(slice(100, None)), ["temperature"])
     file = folder / "rows.npz"
     np.savez(file, logits=LOGITS, labels=LABELS)
@@ -46,6 +58,13 @@ def calls(folder: Path) -> dict[str, Call]:
         "ece": (metrics.ece, rows | {"n_bins": 15, "event": metrics.top}),
         "classwise_ece": (metrics.classwise_ece, rows | {"n_bins": 15}),
         "intervals": (metrics.intervals, rows | SMALL | {"groups": None, "metrics": ["nll"], "level": 0.9}),
+        "ks_test": (metrics.ks_test, rows | TESTS | {"groups": None, "event": metrics.top}),
+        "calibration_test": (
+            metrics.calibration_test,
+            rows | TESTS | {"groups": None, "event": None, "calibrator": None, "before": None, "progress": False},
+        ),
+        "classwise_ks_test": (metrics.classwise_ks_test, rows | TESTS),
+        "differences": (metrics.paired_differences, SMALL | {"methods": METHODS, "metrics": ["nll"], "level": 0.9}),
         "rank": (metrics.rank, {"r": 2}),
         "label": (metrics.label, {"c": 2}),
         "streaming": (streamed, {"scores": P, "labels": LABELS, "sample_weight": None, "event": metrics.top}),
@@ -53,6 +72,22 @@ def calls(folder: Path) -> dict[str, Call]:
         "decide": (glayers.decide, {"probabilities": P, "costs": COSTS}),
         "costs": (glayers.realised_costs, SMALL | {"policies": {"a": ROWS}, "costs": COSTS, "level": 0.9}),
         "estimate": (glayers.estimate, {"calibrator": fitted, "logits": LOGITS, "level": 0.9, "n_draws": 20}),
+        "adapt": (fitted.adapt, {"logits": LOGITS, "groups": None, "level": 0.9}),
+        "adapt_to": (fitted.adapt, {"frequencies": [0.2, 0.3, 0.5]}),
+        "plausible": (fitted.plausible, {"rows": LOGITS, "n_draws": 3, "random_state": 0}),
+        "predict_set": (tempered.predict_set, {"logits": LOGITS, "level": 0.9, "kind": "adaptive"}),
+        "set_report": (glayers.set_report, {"calibrator": tempered, "predictions": ROWS, "level": 0.9}),
+        "model_card": (glayers.model_card, {"calibrator": fitted, "test": ROWS, "accuracy": 0.6, "level": 0.9}),
+        "net_benefit": (
+            glayers.net_benefit,
+            SMALL | {"predictions": ROWS, "thresholds": [0.2], "event": metrics.label(1)},
+        ),
+        "gap": (glayers.calibration_gap, FORECAST),
+        "rows_needed": (glayers.rows_needed, FORECAST),
+        "watch": (
+            glayers.watch,
+            {"batch": ROWS, "state": folder / "s.json", "labels": None, "alpha": 0.01, "name": ""},
+        ),
         "threshold": (glayers.threshold, rows | {"accuracy": 0.6, "level": 0.9}),
         "shift_test": (glayers.shift_test, {"calibrator": fitted, "logits": LOGITS, "groups": None, "level": 0.9}),
         "read": (glayers.read_predictions, {"path": file, "part": None, "labels": None}),

@@ -30,7 +30,7 @@ from glayers.calibrators.class_shift import (
 )
 from glayers.calibrators.estimator import Estimator, drawn_seed
 from glayers.checks import check_choice, check_probabilities, number_between, whole_number
-from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
+from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
 from glayers.fitting.posterior import Posterior
@@ -486,6 +486,13 @@ class Calibrator(Estimator, Predictor, ABC):
         """Refuse what a file says if it is about another number of classes; a subclass may check more."""
         if len(self.calibration_rows_.predicted) != len(self.classes_):
             raise BadFile(f"its counts are about {len(self.calibration_rows_.predicted)} classes")
+
+
+def check_calibrator(value: object) -> None:
+    """Refuse what is no fitted calibrator."""
+    if not isinstance(value, Calibrator):
+        raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(value)}")
+    value._check_fitted()
 
 
 def _probabilities(inputs: str, given: Predictions) -> Floats:

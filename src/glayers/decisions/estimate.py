@@ -23,10 +23,11 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints, effective_rows, row_blocks
 from glayers.calibrators import Calibrator
+from glayers.calibrators.base import check_calibrator
 from glayers.calibrators.class_shift import ClassShift
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.scorecard import METRICS
@@ -170,8 +171,7 @@ def estimate(
     >>> round(found.accuracy.value, 2), found.accuracy.low < found.accuracy.value < found.accuracy.high
     (0.91, True)
     """
-    if not isinstance(calibrator, Calibrator):
-        raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
+    check_calibrator(calibrator)
     if isinstance(logits, Predictions):
         logits = map_inputs(calibrator.inputs, logits)
     if abstain is not None and costs is None:

@@ -12,6 +12,7 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator, TemperatureScaling
+from glayers.calibrators.base import check_calibrator
 from glayers.decisions.costs import mean_intervals, notes_on, range_text
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import Rows, check_rows
@@ -95,6 +96,7 @@ def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 
     >>> round(found.sets["adaptive"]["coverage"].value, 2), found.sets["adaptive"]["empty"].value
     (0.95, 0.0)
     """
+    check_calibrator(calibrator)
     rows = check_rows(calibrator.apply(predictions))
     settings = Bootstrap(progress=False)
     sets = {}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from glayers.calibrators import Calibrator
+from glayers.calibrators.base import check_calibrator
 from glayers.decisions.costs import mean_intervals
 from glayers.decisions.threshold import threshold
 from glayers.metrics import calibration_test, intervals, scorecard
@@ -55,6 +56,7 @@ def model_card(
     >>> print(card.splitlines()[2])
     Calibrated by temperature scaling on 5,000 rows of 10 classes. The numbers below are from 10,000 other rows.
     """
+    check_calibrator(calibrator)
     calibrated = calibrator.apply(test)
     facts = calibrator.diagnostics_
     fitted_on = f"{plural(facts.rows, 'row')} of {plural(len(calibrator.classes_), 'class')}"
