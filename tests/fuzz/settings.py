@@ -93,7 +93,7 @@ def calls(folder: Path) -> dict[str, Call]:
         "read": (glayers.read_predictions, {"path": file, "part": None, "labels": None}),
         "predictions": (compared.predictions, {"method": "temperature"}),
         "rows": (compared.rows, {"method": "temperature"}),
-        "to_html": (compared.to_html, {"path": folder / "a.html", "force": True, "n_resamples": "none yet"}),
+        "to_html": (compared.to_html, {"path": folder / "a.html", "force": True, "n_resamples": 20}),
     }
 
 
