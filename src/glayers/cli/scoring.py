@@ -89,7 +89,7 @@ def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[st
 
 
 class _Scores:
-    """What to ask about rows, and what was found: by name, scores, tests and numbers for programs; and sentences."""
+    """What to ask about rows; and what was found: by version, scores and tests; numbers for programs; and sentences."""
 
     def __init__(self, metrics: Collection[str], event: Event, level: float, n_resamples: int, seed: int) -> None:
         self.metrics = metrics
@@ -97,13 +97,11 @@ class _Scores:
         self.level = level
         self.n_resamples = n_resamples  # 0 for no intervals
         self.seed = seed
-        self.tested_rows: dict[str, int] = {}  # if these are not all rows
         self.cards: dict[str, Scorecard] = {}
         self.tests: dict[str, Any] = {}
-        self.ks_tests: dict[str, Any] = {}
         self.intervals: dict[str, Any] = {}
         self.shift: Any = None
-        self.estimated: dict[str, Any] = {}
+        self.numbers: dict[str, Any] = {}
         self.sentences: list[str] = []
 
     def add(self, source: Source, calibrator: "Calibrator | None") -> None:
@@ -123,22 +121,22 @@ class _Scores:
             rows = sample.result()
             labelled = kind["labels"]
             if len(rows) < sample.n_seen:
-                self.tested_rows["tested_rows"] = len(rows)
+                self.numbers["tested_rows"] = len(rows)
                 drawn = f"{len(rows):,} rows, drawn at random from {sample.n_seen:,}"
                 self.sentences.append(f"Tests and intervals of {drawn}:")
-        if labelled:
-            for name, applied in versions.items():
+        for name, applied in versions.items():
+            if labelled:
                 after = rows if applied is None else applied.apply(rows)
-                if sums:
-                    card = sums[name].result(self.metrics)
-                else:
-                    card = card_of(rows_to_score(after, event=self.event), self.metrics)
-                self._test(name, after, card, {"calibrator": applied, "before": rows})
+                self._test(name, after, sums.get(name), {"calibrator": applied, "before": rows})
         if calibrator is not None:
             self._test_shift(rows, calibrator, labelled)
 
-    def _test(self, name: str, rows: Rows, card: Scorecard, fit: dict[str, Any]) -> None:
+    def _test(self, name: str, rows: Rows, sums: StreamingScorecard | None, fit: dict[str, Any]) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
+        if sums is None:
+            card = card_of(rows_to_score(rows, event=self.event), self.metrics)
+        else:
+            card = sums.result(self.metrics)
         n_draws = None
         if self.level > 0.95:
             n_draws = math.ceil(round(4 / (1 - self.level), 6)) - 1
@@ -148,7 +146,7 @@ class _Scores:
         of_ks = ks_test(rows, event=self.event, level=self.level, n_resamples=max(1000, test.n_resamples))
         self.cards[name] = card
         self.tests[name] = test
-        self.ks_tests[name] = of_ks
+        self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}
         sentences = [str(test), confidence_sentence(test, card)]
         if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
             sentences.append(ks_sentence(of_ks))
@@ -156,16 +154,19 @@ class _Scores:
         if self.n_resamples:
             drawn["n_resamples"] = self.n_resamples
             self.intervals[name] = intervals_of(rows, event=self.event, level=0.95, **drawn)
+            self.numbers[name]["intervals"] = self.intervals[name].to_dict()
 
     def _test_shift(self, rows: Rows, calibrator: "Calibrator", labelled: bool) -> None:
         """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
         from glayers.shift import shift_test
 
-        if labelled:
-            self.shift = shift_test(calibrator, rows, level=self.level)
-        else:
+        values: Any = rows
+        groups = None
+        if not labelled:
             values = arg.inputs_of(calibrator, rows)
-            self.shift = shift_test(calibrator, values, groups=rows.groups, level=self.level)
+            groups = rows.groups
+        self.shift = shift_test(calibrator, values, groups=groups, level=self.level)
+        self.numbers["shift"] = self.shift.to_dict()
         self.sentences.append(str(self.shift))
 
     def compare(self, estimate: Path) -> None:
@@ -182,27 +183,11 @@ class _Scores:
         *_, observed = self.cards.values()
         for name, found in ranges.items():
             self.sentences.append(f"{METRICS[name].label}: {found.against(observed[name])}")
-        self.estimated = {name: vars(found) for name, found in ranges.items()}
-
-    def numbers(self) -> dict[str, Any]:
-        """Return what was found, for programs."""
-        numbers: dict[str, Any] = dict(self.tested_rows)
-        for name, card in self.cards.items():
-            tests = {"calibration_test": self.tests[name].to_dict(), "ks_test": vars(self.ks_tests[name])}
-            numbers[name] = {**card.to_dict(), **tests}
-            if name in self.intervals:
-                numbers[name]["intervals"] = self.intervals[name].to_dict()
-        if self.shift is not None:
-            numbers["shift"] = self.shift.to_dict()
-        if self.estimated:
-            numbers["estimated"] = self.estimated
-        return numbers
+        self.numbers["estimated"] = {name: vars(found) for name, found in ranges.items()}
 
     def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
-        for name, card in self.cards.items():
-            if name == _UNCALIBRATED:
-                continue
+        for name, card in list(self.cards.items())[-1:]:
             for failure in failures_of(conditions, card):
                 yield _prefix(name) + failure
             if miscalibrated and not self.tests[name].verdict.startswith(("calibrated", "as calibrated")):
@@ -272,7 +257,7 @@ def score(
     if as_json:
         verdicts = [test.verdict for test in scores.tests.values()]
         facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
-        show_json({**scores.numbers(), **facts, **run_facts(files=files, model=model)})
+        show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
         show(title(name), *scores.sentences)
         if scores.cards:

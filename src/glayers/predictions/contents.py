@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, to_numbers
+from glayers.arrays import Array
 from glayers.checks import check_choice, check_probabilities
 from glayers.errors import BadFile, BadPredictions, listed, shown
 from glayers.predictions.predictions import Confidences, Predictions
@@ -208,55 +208,3 @@ def keys_of_part(names: Iterable[str], part: str | None) -> dict[str, str]:
         known[f"{word}_{part}"] = name
         known[f"{part}_{word}"] = name
     return keys_of_fields(names, known)
-
-
-def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None = None) -> Contents:
-    """Return contents from the arrays or lists of each field."""
-    fields: dict[str, Any] = {}
-    for name, value in values.items():
-        if not isinstance(value, np.ndarray | list):
-            raise BadFile(f"{name} must be a list; got {shown(value)}")
-        if name == "class_names":
-            fields[name] = tuple(map(str, value))
-        elif isinstance(value, np.ndarray):
-            fields[name] = value
-        elif name == "groups":
-            fields[name] = _groups(value)
-        else:
-            fields[name] = numbers_of(name, value)
-    sizes = {name: value.shape[:1] for name, value in fields.items() if isinstance(value, np.ndarray)}
-    if len(set(sizes.values())) > 1:
-        counts = {name: sum(size) for name, size in sizes.items()}
-        raise BadFile(f"its arrays have different numbers of rows: {counts}; save rows of one kind")
-    return Contents(**fields, others=others or {})
-
-
-def numbers_of(name: str, values: list[Any]) -> Array:
-    """Return a list of numbers, or of lists of them, as an array."""
-    try:
-        return np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise BadFile(f"{name} must be real numbers, in rows of equal length ({str(error)[:200]})") from error
-
-
-def _groups(names: list[Any]) -> Array:
-    """Return names and whole numbers, which may be long, as objects, and other numbers as numbers."""
-    if not all(isinstance(name, str | int | float) for name in names):
-        raise BadFile(f"groups must be a list of numbers or text; got {shown(names)}")
-    array = object_array(names)
-    return to_numbers(array, "groups") if float in map(type, names) else array
-
-
-def object_array(values: list[Any]) -> Array:
-    """Return text as an array of objects: an array of text would have every row as long as the longest."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
-
-
-def cells_of(values: Any) -> list[Any]:
-    """Return a column as Python objects, whether it is a list, an array or a column of Parquet."""
-    if isinstance(values, list):
-        return values
-    cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
-    return cells

@@ -12,7 +12,6 @@ name no line and no column.
 """
 
 import csv
-import gc
 import io
 import itertools
 import json
@@ -26,21 +25,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.lib import format as npy_format
 
-from glayers.arrays import Array
+from glayers.arrays import Array, to_numbers
 from glayers.errors import BadFile, listed, shown
 from glayers.files import DAMAGED, check_size, errors_as_bad_file, file_path, open_regular
-from glayers.predictions.contents import (
-    KEYS,
-    SCORES,
-    Contents,
-    Reading,
-    cells_of,
-    contents_of,
-    keys_of_fields,
-    keys_of_part,
-    numbers_of,
-    object_array,
-)
+from glayers.predictions.contents import KEYS, SCORES, Contents, Reading, keys_of_fields, keys_of_part
 
 _TEXT_FACTOR = 8  # bytes of memory for a byte of text: a cell of ten characters takes 67 as a Python object
 _LINE_KEYS = {key: name for key, name in KEYS.items() if name != "class_names"} | {"answer": "labels"}
@@ -86,6 +74,58 @@ def to_bytes(contents: Contents, ending: str) -> bytes:
     except UnicodeEncodeError as error:
         raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
     return stream.getvalue()
+
+
+def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None = None) -> Contents:
+    """Return contents from the arrays or lists of each field."""
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, np.ndarray | list):
+            raise BadFile(f"{name} must be a list; got {shown(value)}")
+        if name == "class_names":
+            fields[name] = tuple(map(str, value))
+        elif isinstance(value, np.ndarray):
+            fields[name] = value
+        elif name == "groups":
+            fields[name] = _groups(value)
+        else:
+            fields[name] = numbers_of(name, value)
+    sizes = {name: value.shape[:1] for name, value in fields.items() if isinstance(value, np.ndarray)}
+    if len(set(sizes.values())) > 1:
+        counts = {name: sum(size) for name, size in sizes.items()}
+        raise BadFile(f"its arrays have different numbers of rows: {counts}; save rows of one kind")
+    return Contents(**fields, others=others or {})
+
+
+def numbers_of(name: str, values: list[Any]) -> Array:
+    """Return a list of numbers, or of lists of them, as an array."""
+    try:
+        return np.array(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadFile(f"{name} must be real numbers, in rows of equal length ({str(error)[:200]})") from error
+
+
+def _groups(names: list[Any]) -> Array:
+    """Return names and whole numbers, which may be long, as objects, and other numbers as numbers."""
+    if not all(isinstance(name, str | int | float) for name in names):
+        raise BadFile(f"groups must be a list of numbers or text; got {shown(names)}")
+    array = object_array(names)
+    return to_numbers(array, "groups") if float in map(type, names) else array
+
+
+def object_array(values: list[Any]) -> Array:
+    """Return text as an array of objects: an array of text would have every row as long as the longest."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def cells_of(values: Any) -> list[Any]:
+    """Return a column as Python objects, whether it is a list, an array or a column of Parquet."""
+    if isinstance(values, list):
+        return values
+    cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
+    return cells
 
 
 def read_npz(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -148,22 +188,11 @@ def _cleaned(array: Array) -> Array:
 
 def read_json(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a JSON object with the keys of an `.npz` and lists as arrays."""
-    stored = _parsed(_text_of(path))
+    stored = json.loads(_text_of(path))
     if not isinstance(stored, dict):
         raise BadFile(f"holds a {type(stored).__name__}; expected an object of lists, such as logits and labels")
     keys = keys_of_part(sorted(stored), reading.part)
     yield contents_of({name: stored[key] for name, key in keys.items()})
-
-
-def _parsed(text: bytes) -> Any:
-    """Return what JSON says. Looking for garbage among millions of new lists would take most of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return json.loads(text)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _text_of(path: Path) -> bytes:
