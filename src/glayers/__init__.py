@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from glayers.decisions.threshold import threshold
     from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap, rows_needed
-    from glayers.predictions import Confidences, Predictions, read_confidences, read_predictions
+    from glayers.predictions import Confidences, Predictions
+    from glayers.predictions.source import read_confidences, read_predictions
     from glayers.report.card import model_card
     from glayers.shift import shift_test
 
@@ -35,7 +36,8 @@ _LAZY |= dict.fromkeys(["decide", "net_benefit", "realised_costs"], "glayers.dec
 _LAZY |= {"estimate": "glayers.decisions.estimate", "set_report": "glayers.decisions.sets"}
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
 _LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.calibrators"}
-_LAZY |= dict.fromkeys(["Confidences", "Predictions", "read_confidences", "read_predictions"], "glayers.predictions")
+_LAZY |= dict.fromkeys(["Confidences", "Predictions"], "glayers.predictions")
+_LAZY |= dict.fromkeys(["read_confidences", "read_predictions"], "glayers.predictions.source")
 
 
 def __getattr__(name: str) -> Any:

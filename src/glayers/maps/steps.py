@@ -351,28 +351,22 @@ def dense_layers(
         )
     rng = np.random.default_rng(random_state)
     steps: list[Step] = []
-    for place, (n_in, n_out) in enumerate(shapes):
+    for (n_in, n_out), carried in zip(shapes, _carried(n_logits, n_layers), strict=True):
         reach = np.sqrt(6.0 / (n_in + n_out))
         weight = rng.uniform(-reach, reach, size=(n_in, n_out))
         if start == "transparent":
-            carried = _carried(n_logits, first=place == 0, last=place == n_layers - 1)
             weight[:, : carried.shape[1]] = 0.0
             weight[: carried.shape[0], : carried.shape[1]] = carried
         steps += [Dense(weight, np.zeros(n_out)), Relu()]
     return Chain(tuple(steps[:-1]))
 
 
-def _carried(n_logits: int, first: bool, last: bool) -> Any:
-    """Return the weights of a transparent layer that carry the logits on."""
-    eye = np.eye(n_logits)
-    both_signs = np.hstack([eye, 0.0 - eye])
-    if first and last:
-        return eye
-    if first:
-        return both_signs
-    if last:
-        return both_signs.T
-    return np.eye(2 * n_logits)
+def _carried(n_logits: int, n_layers: int) -> list[Any]:
+    """Return the weights of each transparent layer that carry the logits on: split, passed on, and subtracted."""
+    if n_layers == 1:
+        return [np.eye(n_logits)]
+    both_signs = np.hstack([np.eye(n_logits), 0.0 - np.eye(n_logits)])
+    return [both_signs, *[np.eye(2 * n_logits)] * (n_layers - 2), both_signs.T]
 
 
 def layer_shapes(n_logits: int, n_layers: int, units_per_class: int) -> list[tuple[int, int]]:

@@ -97,10 +97,8 @@ def decoded(kind: type[_Record], facts: Any) -> _Record:
 
 
 def _frozen(value: Any, kind: Any) -> Any:
-    if isinstance(value, list) and value and isinstance(value[0], list | dict):
-        return tuple(_frozen(each, get_args(kind)[0]) for each in value)
     if isinstance(value, list):
-        return tuple(value)
+        return tuple(_frozen(each, get_args(kind)[0]) for each in value)
     if is_dataclass(kind):
         return decoded(kind, value)  # type: ignore[arg-type]
     if isinstance(value, dict):

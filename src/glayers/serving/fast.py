@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Corrected, HingeLayer, Shared
+from glayers.maps.corrections import DEPTH, LOWEST, Corrected, Shared
 from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Step, arrays_of
@@ -172,32 +172,16 @@ def _has_members(step: Step) -> bool:
 
 
 def _dense(step: Dense) -> Kernel:
-    bias = step.bias[..., None, :]
+    """Multiply in the memory order of the rows."""
 
     def run(rows: StepRows) -> StepRows:
-        result = _product(rows.logits, step.weight)
-        result += bias
-        return StepRows(logits=result)
+        x = rows.logits
+        if x.strides[-1] <= x.strides[-2]:
+            return StepRows(logits=step(x))
+        return StepRows(logits=(step.weight.mT @ x.mT).mT + step.bias[..., None, :])
 
     return run
 
-
-def _product(x: Floats, weight: Floats) -> Floats:
-    """Return x @ weight in the memory order of x."""
-    if x.strides[-1] > x.strides[-2]:
-        return (weight.mT @ x.mT).mT
-    return x @ weight
-
-
-def _hinges(step: HingeLayer) -> Kernel:
-    knots = step.knots[:, :, None]
-    weight = step.weight.reshape(knots.size, -1).T.copy()
-
-    def run(rows: StepRows) -> StepRows:
-        above = np.maximum(rows.logits.T - knots, 0.0)
-        return StepRows(logits=(weight @ above.reshape(knots.size, -1)).T)
-
-    return run
 
 
 def _stack(step: Stack, *branches: Kernel) -> Kernel:
@@ -302,7 +286,7 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
-    HingeLayer: _hinges,
+
     KeepOrder: _keep_order,
     LogSoftmax: lambda _: lambda rows: rows.normal,
     Shared: _shared,

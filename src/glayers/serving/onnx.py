@@ -44,8 +44,7 @@ def export(calibrator: Predictor, path: str | os.PathLike[str], sets: _Sets = No
     outputs = _outputs(calibrator, given, sets)
     recorded = graph.finish([given], outputs)
     opsets = [helper.make_opsetid("", OPSET)]
-    data = _with_facts(helper.make_model(recorded, opset_imports=opsets, ir_version=8), calibrator)
-    session = _session(data)
+    data, session = _finished(helper.make_model(recorded, opset_imports=opsets, ir_version=8), calibrator)
     rows = _sampled_rows(calibrator).astype(np.float32)
     for block in (rows, rows[:1], rows[:0]):
         logits, p, *in_sets = session.run(list(outputs), {name: block})
@@ -113,25 +112,21 @@ def append(
         restored = graph.add("Reshape", array, size)
         outputs[name] = graph.add("Transpose", restored, perm=np.argsort(class_last).tolist())
     outputs[f"uncalibrated_{calibrator.inputs}"] = raw
-    joined = _joined(network, graph.finish([raw], outputs))
-    for name, array in outputs.items():
-        sizes[axis] = n_logits if array is raw else len(calibrator.classes_)
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        joined.graph.output.append(helper.make_tensor_value_info(name, kind, sizes))
-    data = _with_facts(joined, calibrator)
-    results = _session(data).run(list(outputs), {name: to_numpy(array, name) for name, array in inputs.items()})
-    logits, p, before = (np.moveaxis(result, axis, -1).reshape(-1, result.shape[axis]) for result in results)
-    _compare(calibrator, before, logits, p)
-    write_whole(file_path(path), data)
-
-
-def _joined(network: ModelProto, calibration: GraphProto) -> ModelProto:
-    """Return a network followed by its calibration, still without outputs."""
+    calibration = graph.finish([raw], outputs)
     joined = compose.add_prefix(network, _NETWORK, rename_inputs=False)
     joined.graph.node.extend(calibration.node)
     joined.graph.initializer.extend(calibration.initializer)
     del joined.graph.output[:]
-    return joined
+    for name, array in outputs.items():
+        sizes[axis] = n_logits if array is raw else len(calibrator.classes_)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        joined.graph.output.append(helper.make_tensor_value_info(name, kind, sizes))
+    data, session = _finished(joined, calibrator)
+    results = session.run(list(outputs), {name: to_numpy(array, name) for name, array in inputs.items()})
+    logits, p, before = (np.moveaxis(result, axis, -1).reshape(-1, result.shape[axis]) for result in results)
+    _compare(calibrator, before, logits, p)
+    write_whole(file_path(path), data)
+
 
 
 def _outputs(calibrator: Predictor, given: "Recorded", sets: _Sets = None) -> dict[str, Any]:
@@ -149,21 +144,17 @@ def _outputs(calibrator: Predictor, given: "Recorded", sets: _Sets = None) -> di
     return outputs
 
 
-def _with_facts(model: ModelProto, calibrator: Predictor) -> bytes:
-    """Return the file: the model with the class names and the version of glayers, after a check of its form."""
+def _finished(model: ModelProto, calibrator: Predictor) -> tuple[bytes, Any]:
+    """Return the file, with the class names and the version of glayers, and a session of onnxruntime that runs it."""
     model.producer_name = "glayers"
     model.producer_version = version("glayers")
     model.metadata_props.add(key="calibrator", value=calibrator.diagnostics_.method)
     model.metadata_props.add(key="class_names", value=json.dumps(calibrator.class_names_))
     onnx.checker.check_model(model)
-    return model.SerializeToString()
-
-
-def _session(data: bytes) -> Any:
-    """Return the file in onnxruntime, ready to run."""
+    data = model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors only, and these are raised
-    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return data, onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def _compare(calibrator: Predictor, rows: Array, logits: Array, probabilities: Array) -> None:
