@@ -168,7 +168,7 @@ def test_a_header_that_claims_too_much_is_not_read(tmp_path: Path, length: int) 
     with path.open("wb") as stream:
         stream.write(length.to_bytes(8, "little") + b'{"')
         stream.truncate(2 * 10**8)  # a hole: as long as it says, and nothing in it
-    with pytest.raises(BadFile, match="does not begin as a safetensors file does"):
+    with pytest.raises(BadFile, match="does not begin as a fitted calibrator does"):
         load(path)
 
 

@@ -147,6 +147,7 @@ def test_numbers_for_prometheus_replace_no_other_file(tmp_path: Path, model: str
     before = Path(model).read_bytes()
     said = run("watch", model, batch, "--state", str(tmp_path / "s.json"), "--prometheus", model, status=1)
     assert "holds something else than numbers of glayers" in said.replace("\n", " ")
+    assert not (tmp_path / "s.json").exists()  # nothing is done before
     assert Path(model).read_bytes() == before
 
 

@@ -1,6 +1,8 @@
 """The program in the shell: exit status, signals, closed pipes, full disks, help and start."""
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +116,12 @@ def test_the_installed_script_is_this_function() -> None:
 def test_the_module_runs_as_the_program_does() -> None:
     done = subprocess.run([sys.executable, "-m", "glayers", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == glayers.__version__
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_paragraphs_of_the_help_are_filled(verb: str) -> None:
+    text = run(verb, "--help").stdout.partition("╭")[0]
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line.strip() for line in paragraph.strip().splitlines()]
+        for line, after in itertools.pairwise(lines):
+            assert len(f"{line} {after.split()[0]}") > 76, line  # the next word would not have fitted

@@ -265,12 +265,17 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
         raise BadFile(f"{path}: {EXISTS}")
 
 
-def write_prometheus(path: Path | None, numbers: Mapping[str, Any], what: str) -> None:
-    """Write the numbers of a result for Prometheus, if a file is named."""
+def _check_prometheus(path: Path | None) -> None:
+    """Refuse a file for Prometheus that cannot be written, or that holds something else."""
     if path is not None:
         check_output(path, force=True)
         if path.exists() and not path.read_bytes().startswith(b"glayers_"):
             raise BadFile(f"{path}: holds something else than numbers of glayers; write to another file")
+
+
+def write_prometheus(path: Path | None, numbers: Mapping[str, Any], what: str) -> None:
+    """Write the numbers of a result for Prometheus, if a file is named."""
+    if path is not None:
         write_whole(path, prometheus_text(numbers, what).encode())
 
 
@@ -315,6 +320,7 @@ def add_verb(app: typer.Typer, function: Callable[..., None]) -> None:
     def run(**given: Any) -> None:
         facts = run_facts(**given) if given.get("as_json") else None
         with _notes(), one_line_per_error(facts):
+            _check_prometheus(given.get("prometheus"))
             if reads:
                 names = inspect.signature(reading_of).parameters
                 given["reading"] = reading_of(**{name: given.pop(name) for name in names})
@@ -323,7 +329,8 @@ def add_verb(app: typer.Typer, function: Callable[..., None]) -> None:
     keywords = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options.values()]
     vars(run)["__signature__"] = inspect.Signature(keywords)  # read by typer
     run.__annotations__ = {option.name: option.annotation for option in keywords}
-    run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
+    text, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))  # typer keeps line ends
     # It begins with an empty line, or typer would remove the indentation of the examples.
     app.command(epilog=f"\nExamples:\n{textwrap.indent(examples, '  ')}")(run)
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from glayers.activations import probabilities_of
 from glayers.checks import check_class_names
 from glayers.cli import arguments as arg
-from glayers.cli.arguments import flag, show, show_json, show_note, title
+from glayers.cli.arguments import flag, show, show_json, show_note, show_record, title
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
@@ -26,7 +26,7 @@ from glayers.predictions.source import Chunks, Source
 from glayers.report.words import plural
 
 _OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."
-_PRIOR = "An earlier calibrator for the same classes; may be repeated."
+_PRIOR = "For --method auto, an earlier calibrator for the same classes; may be repeated."
 _SETS = "Also write `set`: classes, joined by |, among which is the label in P of the rows, such as 90%."
 
 
@@ -251,11 +251,9 @@ def adapt(
     shift = adapted.adaptation_
     arg.check_output(output, force, model, file, reading.labels)
     adapted.save(output)
-    if as_json:
-        tests = {"shifted": shift.shifted, "unexplained": shift.unexplained, "output": str(output)}
-        show_json({**shift.to_dict(), **tests})
-    else:
-        show(title(file.name), *str(shift).splitlines(), f"wrote {output}")
+    show_record(shift, as_json, file.name, shifted=shift.shifted, unexplained=shift.unexplained, output=str(output))
+    if not as_json:
+        show(f"wrote {output}")
 
 
 def export(
