@@ -197,7 +197,7 @@ def effective_rows(weights: Array) -> float:
     return float(kish(scaled.sum(), scaled @ scaled))
 
 
-def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
+def few_rows_note(weights: Array | None) -> str:
     """Say that rows count as fewer than ten, and as less than half, because few have most of the weight; else nothing.
 
     >>> few_rows_note(np.append(np.ones(99), 1e6))
@@ -207,7 +207,7 @@ def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
         return ""
     n_rows = np.count_nonzero(weights)
     effective = effective_rows(weights)
-    if n_rows < fewest or effective >= min(fewest, n_rows / 2):  # few rows, or of similar weight, are no surprise
+    if n_rows < 10 or effective >= min(10, n_rows / 2):  # few rows, or of similar weight, are no surprise
         return ""
     return f"the weights make {n_rows:,} rows count as {effective:.1f}: few rows decide everything"
 

@@ -1,6 +1,7 @@
 """Bytes -> a file, written atomically: a reader finds the old file or the new one, never a part of it."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,10 +64,8 @@ def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
     if "\0" in str(path):
         raise BadFile(f"{str(path)!r}: file names cannot contain the character NUL; remove it")
     target = Path(os.path.realpath(path))
-    # The name is fixed before the file exists, so that an interrupt at any time can remove it.
-    unfinished = target.parent / f".{os.urandom(8).hex()}.unfinished"
-    try:
-        check_target(path)
+    check_target(path)
+    with unfinished_name(path) as unfinished:
         with unfinished.open("xb") as stream:
             stream.write(data)
             stream.flush()
@@ -76,13 +75,27 @@ def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
         if target.exists():
             unfinished.chmod(target.stat().st_mode)
         unfinished.replace(target)
+
+
+@contextmanager
+def unfinished_name(path: Path) -> Iterator[Path]:
+    """Yield a name for a file or folder that will be renamed to `path`; what still has it at the end is removed.
+
+    The name is fixed before anything is written, so that an interrupt at any time can remove it.
+    """
+    unfinished = Path(os.path.realpath(path)).parent / f".{os.urandom(8).hex()}.unfinished"
+    try:
+        yield unfinished
     except OSError as error:
         raise BadFile(
             f"{path}: cannot be written ({error.strerror or error}); any existing file is unchanged. "
             f"Check that the disk is not full"
         ) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
+        else:
+            unfinished.unlink(missing_ok=True)
 
 
 def _linked(unfinished: Path, target: Path) -> bool:

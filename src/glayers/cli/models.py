@@ -1,9 +1,6 @@
 """Verbs that write or read a fitted calibrator: `fit`, `apply`, `adapt`, `export`, `info`; and `methods`."""
 
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +15,7 @@ from glayers.checks import check_class_names
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import flag, show, show_json, show_note, show_record, title
 from glayers.errors import BadFile, BadPredictions, listed
-from glayers.files import errors_as_bad_file, write_whole
+from glayers.files import errors_as_bad_file, unfinished_name, write_whole
 from glayers.predictions import Confidences
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.formats import FORMATS, to_bytes, write_parquet
@@ -208,22 +205,11 @@ def _apply_to_files(calibrator: Any, source: Source, output: Path, level: float 
     def write_file(file: int, chunks: Chunks) -> int:
         return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(file, chunks))
 
-    with _unfinished_folder(output) as folder:
-        return sum(source.map(write_file, "calibrating"))
-
-
-@contextmanager
-def _unfinished_folder(output: Path) -> Iterator[Path]:
-    """Make a temporary directory that takes the name `output` at the end, or disappears if there is an error."""
-    folder = output.parent / f".{os.urandom(8).hex()}.unfinished"
-    try:
+    with unfinished_name(output) as folder:
         folder.mkdir()
-        yield folder
+        n_rows = sum(source.map(write_file, "calibrating"))
         folder.rename(output)
-    except OSError as error:
-        raise BadFile(f"{output}: cannot be written ({error.strerror or error}); check the folder above it") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return n_rows
 
 
 def adapt(

@@ -15,10 +15,6 @@ from glayers.maps.steps import Numbers, Step
 
 __all__ = ["EachClass", "OneVersusRest", "QuadraticVersusRest"]
 
-# Tables return at least this: a wrong row costs at most about 14 nats.
-FLOOR = 1e-6
-
-
 # One piecewise linear function: knots in ascending order, and the value at each.
 Table: TypeAlias = tuple[Floats, Floats]
 
@@ -106,12 +102,9 @@ class EachClass(Step):
     def of(cls, tables: Sequence[Table]) -> Self:
         """Return the step for tables of any lengths, clipped to the floor; shorter ones repeat their last knot."""
         length = max(len(knots) for knots, _ in tables)
-        padded = []
-        for knots, values in tables:
-            more = length - len(knots)
-            padded.append(np.pad([knots, values], ((0, 0), (0, more)), mode="edge"))
+        padded = [np.pad(table, ((0, 0), (0, length - len(table[0]))), mode="edge") for table in tables]
         every_knot, every_value = np.stack(padded, axis=1)
-        return cls(every_knot, np.clip(every_value, FLOOR, 1.0))
+        return cls(every_knot, np.clip(every_value, 1e-6, 1.0))  # so that a wrong row costs at most about 14 nats
 
 
 def finite(logs: Any) -> Any:

@@ -332,9 +332,9 @@ def write_json(stream: io.BytesIO, contents: Contents) -> None:
 
 def write_json_lines(stream: io.BytesIO, contents: Contents) -> None:
     """Write one JSON object per row, with the scores of all classes as a list."""
-    columns = dict(contents.others)
+    columns: dict[str, Any] = dict(contents.others)
     for field, values in contents.arrays().items():
-        columns[field if values.ndim == 2 else field.removesuffix("s")] = values
+        columns[field if values.ndim == 2 else _column_name(field)] = values
     for row in zip(*map(cells_of, columns.values()), strict=True):
         line = dict(zip(columns, row, strict=True))
         stream.write(json.dumps(line, default=str).encode() + b"\n")

@@ -221,7 +221,7 @@ def _facts_in(stream: BinaryIO) -> dict[str, Any]:
     size = os.fstat(stream.fileno()).st_size
     length = int.from_bytes(stream.read(8), "little")
     if length > size - 8:
-        raise BadFile(f"does not begin as a fitted calibrator does: give a file of `save` or `glayers fit`, or fetch it again")
+        raise BadFile("does not begin as a fitted calibrator does: give a file of `glayers fit` or `save`")
     header = json.loads(stream.read(length).decode(errors="replace"))  # a damaged name does not match the checksum
     try:
         facts = json.loads(header["__metadata__"][METADATA])

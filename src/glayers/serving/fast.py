@@ -18,7 +18,6 @@ from glayers.maps.mixtures import Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Step, arrays_of
 
-_KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR = 300.0  # logits that differ by twice this much have probabilities close to underflow
 
 
@@ -144,7 +143,7 @@ def applied(function: Callable[[Floats], Floats], logits: Array, n_classes: int)
     # With few classes, one class after another: sums over short rows are slow.
     order: Any = "F" if n_classes <= DEPTH else "C"
     result = np.empty((len(logits), n_classes))
-    for rows in row_blocks(len(logits), _KEPT * n_classes):
+    for rows in row_blocks(len(logits), 4 * n_classes):  # about four arrays of a block are kept at a time
         result[rows] = function(np.array(logits[rows], np.float64, order=order))
     return result
 
@@ -181,7 +180,6 @@ def _dense(step: Dense) -> Kernel:
         return StepRows(logits=(step.weight.mT @ x.mT).mT + step.bias[..., None, :])
 
     return run
-
 
 
 def _stack(step: Stack, *branches: Kernel) -> Kernel:
@@ -286,7 +284,6 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
-
     KeepOrder: _keep_order,
     LogSoftmax: lambda _: lambda rows: rows.normal,
     Shared: _shared,

@@ -128,7 +128,6 @@ def append(
     write_whole(file_path(path), data)
 
 
-
 def _outputs(calibrator: Predictor, given: "Recorded", sets: _Sets = None) -> dict[str, Any]:
     """Record the calibration of rows (n, m), and sets if asked for: float64 in between, float32 at the end."""
     wide = NAMESPACE.astype(given, np.float64)
@@ -347,11 +346,8 @@ def _astype(x: Recorded, dtype: Any) -> Recorded:
 
 
 def _clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002  # the names of the array API
-    if min is not None:
-        x = NAMESPACE.maximum(x, min)
-    if max is not None:
-        x = NAMESPACE.minimum(x, max)
-    return x
+    raised = x if min is None else NAMESPACE.maximum(x, min)
+    return raised if max is None else NAMESPACE.minimum(raised, max)
 
 
 def _sorted(output: int) -> Callable[..., Any]:
