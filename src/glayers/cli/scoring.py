@@ -44,6 +44,7 @@ _TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
+_PREFIXES = {_AS_THEY_ARE: "", _UNCALIBRATED: "uncalibrated: ", _CALIBRATED: "calibrated: "}  # of sentences
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
 }  # fmt: skip
@@ -150,7 +151,7 @@ class _Scores:
         sentences = [str(test), confidence_sentence(test, card)]
         if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
             sentences.append(ks_sentence(of_ks))
-        self.sentences += [_prefix(name) + sentence for sentence in sentences]
+        self.sentences += [_PREFIXES[name] + sentence for sentence in sentences]
         if self.n_resamples:
             drawn["n_resamples"] = self.n_resamples
             self.intervals[name] = intervals_of(rows, event=self.event, level=0.95, **drawn)
@@ -189,9 +190,9 @@ class _Scores:
         """Yield what is wrong with the rows, calibrated if there is a model."""
         for name, card in list(self.cards.items())[-1:]:
             for failure in failures_of(conditions, card):
-                yield _prefix(name) + failure
+                yield _PREFIXES[name] + failure
             if miscalibrated and not self.tests[name].verdict.startswith(("calibrated", "as calibrated")):
-                yield f"{_prefix(name)}{self.tests[name]}"
+                yield f"{_PREFIXES[name]}{self.tests[name]}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
             yield str(self.shift)
 
@@ -295,10 +296,6 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     columns = [make(contents.scores[:, [c]], labels[:, c], contents.weights) for c in range(labels.shape[1])]
     return score_labels(columns, check_class_names(contents.class_names, len(columns)))
 
-
-def _prefix(name: str) -> str:
-    """Return what stands before a sentence about one version of the rows."""
-    return "" if name == _AS_THEY_ARE else f"{name}: "
 
 
 def _table(cards: dict[str, Scorecard], every: bool) -> Any:
