@@ -32,7 +32,7 @@ from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
 from glayers.files import EXISTS, check_target, write_whole
 from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
-from glayers.predictions.contents import Reading, Rows
+from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.predictions.source import Chunks, Source
 from glayers.text_tables import json_ready
@@ -195,14 +195,11 @@ def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Rows:
 
 def read_sample(source: Source, seed: int) -> tuple[Rows, str]:
     """Return rows to fit on and what they were given as: all rows of one file, or a random sample of many files."""
-    if source.contents is not None:
-        return source.checked(), source.contents.inputs
     from glayers.calibrators.auto import enough_rows
 
-    kind, sample, _ = collect(source, {}, enough_rows, random_state=seed)
-    rows = sample.result()
-    if len(rows) < sample.n_seen:
-        show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows, drawn at random, are used")
+    kind, rows, n_seen, _ = collect(source, {}, enough_rows, random_state=seed)
+    if len(rows) < n_seen:
+        show_note(f"note: {len(rows):,} of {n_seen:,} rows, drawn at random, are used")
     return rows, kind["inputs"]
 
 
@@ -212,12 +209,16 @@ def collect(
     sample_size: Callable[[int], int],
     event: Event = top,
     random_state: int = 0,
-) -> tuple[dict[str, Any], RowSample, dict[str, StreamingScorecard]]:
-    """Return, after one pass over the files, what they hold, a random sample, and the scores of all rows by version.
+) -> tuple[dict[str, Any], Rows, int, dict[str, StreamingScorecard]]:
+    """Return what the files hold, rows, how many there are in all, and the scores of all of them by version.
 
-    A version is a calibrator to apply, or None for the rows as they are. `sample_size` says how many rows to draw,
-    given the number of classes.
+    Of many files, or a large one, the rows are a random sample: `sample_size` says how many, given the number of
+    classes. The scores come from the same pass. A version is a calibrator to apply, or None for the rows as they are.
+    A small file is read whole, and its rows are not scored here.
     """
+    if source.contents is not None:
+        rows = source.checked()
+        return _kind_of(source.contents, rows), rows, len(rows), {}
 
     def collect_file(file: int, chunks: Chunks) -> tuple[dict[str, Any], Any, Any]:
         kind: dict[str, Any] = {}
@@ -225,9 +226,7 @@ def collect(
         sums = {name: StreamingScorecard("logits", event=event) for name in versions}
         for contents, rows in chunks:
             if not kind:
-                kind = {"inputs": contents.inputs, "labels": contents.labelled}
-                kind["classes"] = getattr(rows, "n_classes", 1)
-                kind["class names"] = getattr(rows, "class_names", None)
+                kind = _kind_of(contents, rows)
                 sample = RowSample(sample_size(kind["classes"]), random_state)
             sample.update(rows, row_places(sample.n_seen, len(rows), file))
             if contents.labelled:
@@ -244,7 +243,13 @@ def collect(
         sample.merge(other_sample)
         for name, scores in sums.items():
             scores.merge(other_sums[name])
-    return kind, sample, sums
+    return kind, sample.result(), sample.n_seen, sums
+
+
+def _kind_of(contents: Contents, rows: Any) -> dict[str, Any]:
+    """Return what all files that are handled together must have in common."""
+    classes = {"classes": getattr(rows, "n_classes", 1), "class names": getattr(rows, "class_names", None)}
+    return {"inputs": contents.inputs, "labels": contents.labelled, **classes}
 
 
 def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:

@@ -110,27 +110,16 @@ class _Scores:
         versions: dict[str, Any] = {_AS_THEY_ARE: None}
         if calibrator is not None:
             versions = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
-        sums: dict[str, StreamingScorecard] = {}
-        if source.contents is not None:
-            rows = source.checked()
-            labelled = source.contents.labelled
-        else:
-            # The rows to test have to fit into memory.
-            kind, sample, sums = arg.collect(
-                source, versions, lambda n_classes: min(_TESTED_ROWS, CHUNK_ENTRIES // n_classes), self.event, self.seed
-            )
-            rows = sample.result()
-            labelled = kind["labels"]
-            if len(rows) < sample.n_seen:
-                self.numbers["tested_rows"] = len(rows)
-                drawn = f"{len(rows):,} rows, drawn at random from {sample.n_seen:,}"
-                self.sentences.append(f"Tests and intervals of {drawn}:")
+        kind, rows, n_rows, sums = arg.collect(source, versions, _tested_rows, self.event, self.seed)
+        if len(rows) < n_rows:
+            self.numbers["tested_rows"] = len(rows)
+            self.sentences.append(f"Tests and intervals of {len(rows):,} rows, drawn at random from {n_rows:,}:")
         for name, applied in versions.items():
-            if labelled:
+            if kind["labels"]:
                 after = rows if applied is None else applied.apply(rows)
                 self._test(name, after, sums.get(name), {"calibrator": applied, "before": rows})
         if calibrator is not None:
-            self._test_shift(rows, calibrator, labelled)
+            self._test_shift(rows, calibrator, kind["labels"])
 
     def _test(self, name: str, rows: Rows, sums: StreamingScorecard | None, fit: dict[str, Any]) -> None:
         """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
@@ -188,13 +177,20 @@ class _Scores:
 
     def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
-        for name, card in list(self.cards.items())[-1:]:
+        for name, card in self.cards.items():
+            if name == _UNCALIBRATED:
+                continue
             for failure in failures_of(conditions, card):
                 yield _PREFIXES[name] + failure
             if miscalibrated and not self.tests[name].verdict.startswith(("calibrated", "as calibrated")):
                 yield f"{_PREFIXES[name]}{self.tests[name]}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
             yield str(self.shift)
+
+
+def _tested_rows(n_classes: int) -> int:
+    """Return how many rows of many are tested: they have to fit into memory."""
+    return min(_TESTED_ROWS, CHUNK_ENTRIES // n_classes)
 
 
 def score(
@@ -295,7 +291,6 @@ def _label_scores(contents: Contents) -> LabelScorecards:
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     columns = [make(contents.scores[:, [c]], labels[:, c], contents.weights) for c in range(labels.shape[1])]
     return score_labels(columns, check_class_names(contents.class_names, len(columns)))
-
 
 
 def _table(cards: dict[str, Scorecard], every: bool) -> Any:
