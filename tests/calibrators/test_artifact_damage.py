@@ -162,6 +162,22 @@ def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.
         load(saved)
 
 
+def test_a_damaged_header_is_not_called_a_text_that_needs_another_encoding(saved: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    data[200] = 0xFF  # within the facts; no byte of UTF-8
+    saved.write_bytes(data)
+    with pytest.raises(BadFile, match="cut short or damaged") as caught:
+        load(saved)
+    assert "save it as UTF-8" not in str(caught.value)
+
+
+def test_predictions_in_the_place_of_a_calibrator_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.npz"
+    np.savez(path, logits=np.eye(3), labels=np.arange(3))
+    with pytest.raises(BadFile, match="give a file of `glayers fit` or `save`"):
+        load(path)
+
+
 @pytest.mark.parametrize("length", [2**40, 2**64 - 1])
 def test_a_header_that_claims_too_much_is_not_read(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a"
