@@ -146,7 +146,7 @@ def _calibrated(found: Measurements) -> Cell:
     name, said = list(found.verdicts.items())[-1]
     answer, tone = said.answer, said.tone
     if any(finding.subject == BOTH_SETS for finding in found.findings):
-        answer, tone = "Test rows not independent", "fair"
+        answer, tone = "Cannot tell: shared rows", "fair"
     elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
         answer, tone = "Better, not fixed", "fair"
     reason = _failures(found.tests[name])
@@ -222,7 +222,7 @@ def _classes(found: Measurements) -> Cell:
     gaps = found.both[-1].predicted
     if gaps.off:
         return Cell(f"{len(gaps.off)} of {gaps.n_predicted:,}", " ".join(said), "bad")
-    detail = f"{' '.join(said)} Gaps above about {100 * gaps.detectable:.0f} points would show in most classes."
+    detail = f"{' '.join(said)} Gaps above about {plural(100 * gaps.detectable, 'point')} would show in most classes."
     if gaps.detectable > _CLASS_TOLERANCE:
         return Cell("Too few rows per class", detail, "fair")
     if found.verdicts[found.both[-1].name].tone != "good":
@@ -248,7 +248,7 @@ def _enough_rows(found: Measurements) -> Cell:
     if test.detectable > TOLERANCE:
         return Cell("Not yet", f"{detail} Label more rows.", "fair")
     if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:
-        return Cell("Not for single classes", detail, "fair")
+        return Cell("Not for single classes", f"{detail} To judge classes, label more rows of each.", "fair")
     return Cell("Yes", detail, "good")
 
 
