@@ -92,7 +92,7 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": {"**": ["page-toc"], "docs/index": []},
 }
-html_sidebars = {"docs/index": []}
+html_sidebars = {"docs/index": [], "docs/figures": []}
 
 LINKED_PAGE = re.compile(r"^[-|] .*?\[([^]]+)\]\(([^)#\s]+\.md)\)", re.MULTILINE)
 LOOKS = re.compile(

@@ -249,7 +249,7 @@ def test_tiles_figures_and_findings_are_all_of_the_method_that_the_page_names(na
     found = case(name)
     chosen = found.compared.recommended
     assert [shown.name for shown in found.both] == ["uncalibrated", chosen]
-    assert answers(found)["Which method?"].value in (chosen, "No calibration")
+    assert answers(found)["Which method to use?"].value in (chosen, "No calibration")
     card = found.compared.scorecards[chosen]
     assert points(card["confidence"] - card["accuracy"]) in answers(found)["Is it calibrated now?"].words
     assert f"After calibration with {chosen}: " in verdict_sentence(found)

@@ -126,6 +126,8 @@ def verdict_sentence(found: Measurements) -> str:
     sentence = f"{capital(before[1].sentence)}."
     for name, after in calibrated:
         sentence += f" After calibration with {name}: {after.sentence}."
+    if any(finding.subject == BOTH_SETS for finding in found.findings):
+        sentence += " This is too optimistic, because the two sets share rows."
     return sentence
 
 
@@ -133,7 +135,7 @@ def answers(found: Measurements) -> dict[str, Cell]:
     """Return the tiles of the first screen by their questions."""
     tiles = {"Is it calibrated now?": _calibrated(found)}
     if found.compared.calibrators:
-        tiles["Which method?"] = _method(found)
+        tiles["Which method to use?"] = _method(found)
         tiles["What does it change?"] = _cost(found)
     if found.n_classes:
         tiles["Which classes are off?"] = _classes(found)
