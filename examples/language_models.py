@@ -9,7 +9,7 @@ from glayers import metrics
 
 rng = np.random.default_rng(0)
 with open("questions.jsonl", "w") as log:
-    for _ in range(10_000):
+    for _ in range(20_000):
         truth = 1.5 * rng.normal(size=4)
         answer = "ABCD"[(truth + rng.gumbel(size=4)).argmax()]
         scores = 2.5 * truth - 40
@@ -18,7 +18,7 @@ with open("questions.jsonl", "w") as log:
         log.write(json.dumps(question) + "\n")
 
 rows = glayers.read_predictions("questions.jsonl")
-calibration, test = rows.take(np.arange(5000)), rows.take(np.arange(5000, 10_000))
+calibration, test = (rows.take(np.arange(i, i + 10_000)) for i in (0, 10_000))
 calibrator = glayers.TemperatureScaling().fit_predictions(calibration)
 calibrated = calibrator.apply(test)
 print(metrics.calibration_test(test))
