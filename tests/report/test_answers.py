@@ -233,6 +233,16 @@ def test_sixty_rows_of_any_model_get_no_green() -> None:
         assert "Too few rows to tell" in verdict_sentence(found)
 
 
+def test_sixty_rows_do_not_show_that_accuracy_stays_where_a_method_may_change_it() -> None:
+    old, new = (sampled_rows(60, seed) for seed in (1, 2))
+    vector = compare(old, new, {"mine": VectorScaling(strength=1e9)})  # which changes no answer of these rows
+    assert vector.scorecards["mine"]["accuracy"] == vector.scorecards["uncalibrated"]["accuracy"]
+    tile = answers(measure(vector, 50, 0))["What does it change?"]
+    assert (tile.value, tile.tone) == ("Too few rows to tell", "fair")
+    assert tile.words.startswith("95 % interval -5.0 to +5.0 points.")  # 3 of 60 rows
+    assert answers(of(old, new))["What does it change?"].value == "Accuracy stays"  # temperature scaling
+
+
 def test_the_headline_says_that_accuracy_rises() -> None:
     shift = np.array([3.0, 0.0, 0.0, 0.0])  # the network predicts the first class far too often
     parts = [sampled_rows(n, seed, sharpened=1.0) for n, seed in ((900, 1), (1_100, 2))]

@@ -212,6 +212,9 @@ def _cost(found: Measurements) -> Cell:
         return Cell("Accuracy stays", f"Calibrating a confidence changes no answer. {size}", "good")
     _, low, high, *_ = found.differences.between("accuracy", name, found.both[0].name).interval
     detail = f"Accuracy changes by {cell.value}: no significant difference. {size}"
+    if low == high and fitted.methods[0].keeps == "nothing":
+        high = 3 / len(found.compared.test)  # the rule of three: these rows would have shown more changes
+        low = -high
     if high - low > 2 * TOLERANCE:
         interval = f"95 % interval {points(low)} to {points(high)} points."
         return Cell("Too few rows to tell", f"{interval} {detail}", "fair")
