@@ -53,7 +53,7 @@ docs: .venv/package build/report.html
 
 build/report.html: .venv/package docs/live_report.py
 	mkdir -p build
-	OMP_NUM_THREADS=1 $(BIN)/python docs/live_report.py $@
+	OMP_NUM_THREADS=1 $(BIN)/python -m docs.live_report $@
 
 # What is published, checked (docs/project/releasing.md)
 dist: .venv/package

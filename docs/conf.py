@@ -1,18 +1,24 @@
 """Markdown pages of the repository -> the site: `make docs` (docs/design/0012-site.md).
 
-Sphinx reads the repository itself, so every link between its pages works unchanged on the site. A list of links on the
-front page of a section is also the navigation of that section.
+Sphinx reads the repository itself, so every link between its pages works unchanged on
+the site. A list of links on the front page of a section is also its navigation.
 """
 
 import re
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
+sys.path.insert(0, str(Path(__file__).parent))
+from outputs import with_outputs, write_sample
+
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 
 project = PROJECT["name"]
 release = version = PROJECT["version"]
@@ -21,24 +27,47 @@ project_copyright = author
 html_title = project
 
 root_doc = "docs/index"
-include_patterns = ["docs/**", "*.md", "benchmarks/**/*.md", "examples/**/README.md", "examples/README.md"]
-include_patterns += ["experiments/*.md", "experiments/**/*.md", "src/glayers/maps/README.md"]
-exclude_patterns = ["**/node_modules", "build", ".venv"]
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+include_patterns = [
+    "docs/**",
+    "*.md",
+    "benchmarks/**/*.md",
+    "examples/**/README.md",
+    "examples/README.md",
+]
+include_patterns += [
+    "experiments/*.md",
+    "experiments/**/*.md",
+    "src/glayers/maps/README.md",
+]
+exclude_patterns = [
+    "**/node_modules",
+    "build",
+    ".venv",
+    "README.md",
+]  # the front page of the site is docs/index.md
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
 
 # Markdown
 myst_heading_anchors = 4
-myst_enable_extensions = ["html_image"]
+myst_enable_extensions = ["attrs_block", "html_image"]
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
 
 # The reference
 autodoc_default_options = {
     "member-order": "bysource",
     # What scikit-learn adds to every estimator
-    "exclude-members": "get_metadata_routing, get_params, set_params, set_fit_request, set_predict_request, "
-    "set_predict_proba_request, set_score_request, set_transform_request",
+    "exclude-members": "get_metadata_routing, get_params, set_params, set_fit_request, "
+    "set_predict_request, set_predict_proba_request, set_score_request, "
+    "set_transform_request",
 }
-autodoc_typehints = "none"  # the signature of a public function has none that its text does not give
+autodoc_typehints = (
+    "none"  # the signature of a public function has none that its text does not give
+)
 autodoc_class_signature = "mixed"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
@@ -61,29 +90,73 @@ html_theme_options = {
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "docs/index": []},
 }
-html_sidebars = {"docs/index": []}
+html_sidebars = {"docs/index": [], "docs/figures": []}
 
 LINKED_PAGE = re.compile(r"^[-|] .*?\[([^]]+)\]\(([^)#\s]+\.md)\)", re.MULTILINE)
+LOOKS = re.compile(
+    r"^<!-- (cards|buttons|thumbnails) -->$", re.MULTILINE
+)  # of the list or paragraph below
+SHOWS_OUTPUT = re.compile(r"docs/(index|start/(?!index).*)")
 REPORT = ROOT / "build" / "report.html"
+OUTPUTS = ROOT / "build" / "outputs"
 LIVE_REPORT = """
+<iframe class="report" src="live-report.html" title="A live report"></iframe>
 <p><a class="button" href="live-report.html">Open this report in full</a></p>
-<iframe class="report" src="live-report.html" title="A live report" loading="lazy"></iframe>
 """
 
 
-def add_navigation(app: Sphinx, page: str, text: list[str]) -> None:
-    """Append a hidden table of contents to the front page of the site and of each section: the pages that it lists."""
+def prepare(app: Sphinx, page: str, text: list[str]) -> None:
+    """Add to a page what stands in no file: navigation, outputs, pictures and looks."""
     if page.endswith("/index"):
-        pages = [f"{title} <{path}>" for title, path in LINKED_PAGE.findall(text[0])]
-        text[0] = text[0].replace("<!-- live report -->", LIVE_REPORT if REPORT.exists() else "")
-        text[0] += "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
+        text[0] = text[0].replace(
+            "<!-- live report -->", LIVE_REPORT if REPORT.exists() else ""
+        )
+        text[0] += navigation(page, text[0])
     elif page.endswith("README") or page.startswith(
         ("benchmarks/", "experiments/")
     ):  # reached by links, not by the navigation
-        title = "" if re.match("# ", text[0]) else f"# Results: {Path(page).name.replace('_', ' ')}\n\n"
+        title = (
+            ""
+            if re.match("# ", text[0])
+            else f"# Results: {Path(page).name.replace('_', ' ')}\n\n"
+        )
         text[0] = f"---\norphan: true\n---\n\n{title}{text[0]}"
+    if SHOWS_OUTPUT.fullmatch(page):
+        folder = OUTPUTS / page
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        write_sample(folder)
+        text[0] = with_outputs(text[0], folder, f"/{folder.relative_to(ROOT)}")
+    text[0] = LOOKS.sub(r"{.\1}", text[0])
+
+
+def navigation(page: str, text: str) -> str:
+    """Return a hidden table of contents: the pages that a section's front page lists.
+
+    A page in the folder of another section belongs to the navigation there.
+    """
+    own = (ROOT / page).parent
+    listed = [
+        (title, (own / path).resolve()) for title, path in LINKED_PAGE.findall(text)
+    ]
+    foreign = {
+        path
+        for _, path in listed
+        if path.parent != own and (path.parent / "index.md").exists()
+    }
+    pages = [
+        f"{title} </{path.relative_to(ROOT)}>"
+        for title, path in listed
+        if is_home(path) or path not in foreign
+    ]
+    return "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def is_home(path: Path) -> bool:
+    """Whether a file is the front page of a section, or the gallery."""
+    return path.name == "index.md" or path.parent.name == "docs"
 
 
 def add_files(app: Sphinx, failed: Exception | None) -> None:
@@ -91,7 +164,8 @@ def add_files(app: Sphinx, failed: Exception | None) -> None:
     if failed is None:
         site = Path(app.outdir)
         (site / "index.html").write_text(
-            '<meta http-equiv="refresh" content="0; url=docs/index.html">\n', encoding="utf-8"
+            '<meta http-equiv="refresh" content="0; url=docs/index.html">\n',
+            encoding="utf-8",
         )
         if REPORT.exists():
             shutil.copy(REPORT, site / "docs" / "live-report.html")
@@ -99,5 +173,5 @@ def add_files(app: Sphinx, failed: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", add_navigation)
+    app.connect("source-read", prepare)
     app.connect("build-finished", add_files)

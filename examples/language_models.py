@@ -9,18 +9,25 @@ from glayers import metrics
 
 rng = np.random.default_rng(0)
 with open("questions.jsonl", "w") as log:
-    for _ in range(2000):
+    for _ in range(20_000):
         truth = 1.5 * rng.normal(size=4)
         answer = "ABCD"[(truth + rng.gumbel(size=4)).argmax()]
         scores = 2.5 * truth - 40
-        log.write(json.dumps({"choices": list("ABCD"), "logprobs": scores.tolist(), "answer": answer}) + "\n")
+        scores = scores.tolist()
+        question = {"choices": list("ABCD"), "logprobs": scores, "answer": answer}
+        log.write(json.dumps(question) + "\n")
 
 rows = glayers.read_predictions("questions.jsonl")
-calibration, test = rows.take(np.arange(1000)), rows.take(np.arange(1000, 2000))
+calibration, test = (rows.take(np.arange(i, i + 10_000)) for i in (0, 10_000))
 calibrator = glayers.TemperatureScaling().fit_predictions(calibration)
+calibrated = calibrator.apply(test)
 print(metrics.calibration_test(test))
-print(metrics.calibration_test(calibrator.apply(test)))
+print(metrics.calibration_test(calibrated))
 confidence = calibrator.predict_proba(test.logits).max(axis=1)  # of the chosen answer
+
+from glayers.report.plots import figure
+
+figure("reliability", {"before": test, "after": calibrated}).savefig("reliability.svg")
 
 said = rng.uniform(0.5, 1.0, 2000)
 correct = rng.random(2000) < said - 0.2  # always 20 points too sure
@@ -28,6 +35,5 @@ answers = glayers.Confidences(said, correct)
 old, new = answers.take(np.arange(1000)), answers.take(np.arange(1000, 2000))
 
 platt = glayers.PlattScaling(inputs="confidence").fit(old.confidence, old.correct)
-calibrated = platt.apply(new)
-print("KS error", metrics.ks(new), "->", metrics.ks(calibrated))
-print(platt.predict_proba([0.9])[:, 1])  # what 90 % really means
+print(f"KS error {metrics.ks(new):.3f} -> {metrics.ks(platt.apply(new)):.3f}")
+print(f"A confidence of 0.9 means {platt.predict_proba([0.9])[0, 1]:.3f}")

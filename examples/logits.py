@@ -6,12 +6,13 @@ import glayers
 from glayers import metrics
 
 rng = np.random.default_rng(0)
-truth = 2 * rng.normal(size=(4000, 5))
-labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)  # replace: labels = np.load("labels.npy")
-logits = 2 * truth  # replace: logits = np.load("logits.npy")
+truth = 2 * rng.normal(size=(20_000, 5))
+labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+logits = 2 * truth
+# Replace by your own: logits = np.load("logits.npy"), labels = np.load("labels.npy")
 
-calibration = glayers.Predictions(logits[:2000], labels[:2000])
-test = glayers.Predictions(logits[2000:], labels[2000:])
+calibration = glayers.Predictions(logits[:10_000], labels[:10_000])
+test = glayers.Predictions(logits[10_000:], labels[10_000:])
 
 print(metrics.calibration_test(test))
 print(metrics.scorecard(test))
@@ -21,7 +22,12 @@ print(calibrator.selection_)  # what was tried, what was kept and why
 probabilities = calibrator.predict_proba(test.logits)
 
 print(metrics.calibration_test(probabilities, test.labels))
-print("NLL", metrics.nll(test), "->", metrics.nll(probabilities, test.labels))
+print(f"NLL {metrics.nll(test):.4f} -> {metrics.nll(probabilities, test.labels):.4f}")
+
+from glayers.report.plots import figure
+
+methods = {"before": test, "after": calibrator.apply(test)}
+figure("reliability", methods).savefig("reliability.svg")
 
 calibrator.save("model.safetensors")
 again = glayers.load("model.safetensors")  # needs neither torch nor pickle

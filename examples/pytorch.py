@@ -8,12 +8,15 @@ from glayers import TemperatureScaling, metrics
 from glayers.bridges.torch import calibrate, collect_logits
 
 torch.manual_seed(0)
-inputs = torch.randn(3000, 20)
-labels = (inputs[:, :3] + torch.randn(3000, 3)).argmax(1)  # three classes, hard to tell apart
+inputs = torch.randn(12_000, 20)
+# Three classes, hard to tell apart
+labels = (inputs[:, :3] + torch.randn(12_000, 3)).argmax(1)
 
 
 def part(first, last):  # replace by your own loaders
-    return DataLoader(TensorDataset(inputs[first:last], labels[first:last]), batch_size=250)
+    return DataLoader(
+        TensorDataset(inputs[first:last], labels[first:last]), batch_size=250
+    )
 
 
 network = nn.Sequential(nn.Linear(20, 100), nn.ReLU(), nn.Linear(100, 3))
@@ -23,15 +26,23 @@ for _ in range(60):  # too long on 500 rows, so the network is overconfident
     nn.functional.cross_entropy(network(inputs[:500]), labels[:500]).backward()
     optimizer.step()
 
-calibrated = calibrate(network, part(500, 1500), TemperatureScaling()).eval()
-print(calibrated.predict_proba(inputs[:2]))
+calibrated = calibrate(network, part(500, 6000), TemperatureScaling()).eval()
+print(calibrated.predict_proba(inputs[:2]).detach())
 
-for name, model in (("before", network), ("after", calibrated)):
-    rows = collect_logits(model, part(1500, 3000))
-    print(name, metrics.nll(rows), metrics.calibration_test(rows))
+found = {
+    "before": collect_logits(network, part(6000, 12_000)),
+    "after": collect_logits(calibrated, part(6000, 12_000)),
+}
+for name, rows in found.items():
+    print(f"{name}: NLL {metrics.nll(rows):.4f}")
+    print(metrics.calibration_test(rows))
+
+from glayers.report.plots import figure
+
+figure("reliability", found).savefig("reliability.svg")
 
 from glayers.bridges.torch import CalibratedNetwork
 
-calibrated.save("calibration.safetensors")  # the calibration alone; save the network as usual
+calibrated.save("calibration.safetensors")  # not the network: save it as usual
 again = CalibratedNetwork.load(network, "calibration.safetensors").eval()
 assert torch.equal(again(inputs[:5]), calibrated(inputs[:5]))

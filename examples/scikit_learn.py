@@ -11,12 +11,21 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_
 
 plain = GaussianNB().fit(X_train, y_train)
 calibrated = CalibratedClassifier(GaussianNB()).fit(X_train, y_train)
-for name, model in (("plain", plain), ("calibrated", calibrated)):
-    probabilities = model.predict_proba(X_test)
-    print(name, metrics.nll(probabilities, y_test), metrics.calibration_test(probabilities, y_test))
+found = {
+    "plain": plain.predict_proba(X_test),
+    "calibrated": calibrated.predict_proba(X_test),
+}
+for name, probabilities in found.items():
+    print(f"{name}: NLL {metrics.nll(probabilities, y_test):.4f}")
+    print(metrics.calibration_test(probabilities, y_test))
+
+from glayers.report.plots import figure
+
+figure("errors", found, y_test).savefig("errors.svg")
 
 from sklearn.frozen import FrozenEstimator
 
-X_calibration, X_new, y_calibration, y_new = train_test_split(X_test, y_test, random_state=0)
-frozen = CalibratedClassifier(FrozenEstimator(plain), "temperature").fit(X_calibration, y_calibration)
-print(metrics.nll(plain.predict_proba(X_new), y_new), "->", metrics.nll(frozen.predict_proba(X_new), y_new))
+X_fit, X_new, y_fit, y_new = train_test_split(X_test, y_test, random_state=0)
+frozen = CalibratedClassifier(FrozenEstimator(plain), "temperature").fit(X_fit, y_fit)
+for name, model in (("plain", plain), ("calibrated", frozen)):
+    print(f"{name}: NLL {metrics.nll(model.predict_proba(X_new), y_new):.4f}")

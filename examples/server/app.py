@@ -1,4 +1,6 @@
-"""A small service: logits in, calibrated probabilities out. It needs FastAPI, NumPy and safetensors, but no torch.
+"""A small service: logits in, calibrated probabilities out.
+
+It needs FastAPI, NumPy and safetensors, but no torch.
 
 Run: MODEL=model.safetensors uvicorn app:app --port 8000
 """
@@ -39,10 +41,16 @@ def calibrate(rows: Logits) -> Probabilities:
     except glayers.GlayersError as error:
         raise HTTPException(422, str(error)) from error
     names = calibrator.class_names_
-    return Probabilities(probabilities=calibrated.tolist(), class_names=names and list(names))
+    return Probabilities(
+        probabilities=calibrated.tolist(), class_names=names and list(names)
+    )
 
 
 @app.get("/health")
 def health() -> dict[str, object]:
     """Say which calibrator is served."""
-    return {"calibrator": calibrator.diagnostics_.method, "classes": len(calibrator.classes_), **calibrator.versions_}
+    return {
+        "calibrator": calibrator.diagnostics_.method,
+        "classes": len(calibrator.classes_),
+        **calibrator.versions_,
+    }

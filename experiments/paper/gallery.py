@@ -1,56 +1,42 @@
-"""The sample data and committed results -> the figures of docs/figures.md, the same bytes every time.
+"""The code of docs/figures.md, and committed results -> the figures of that page.
 
-Run: python -m experiments.paper.gallery [--output docs/figures] [--only ks sizes]
+Run: python -m experiments.paper.gallery [--output docs/figures] [--only sizes training]
 """
 
 import argparse
+import contextlib
 import csv
+import re
 from collections.abc import Callable
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-import glayers
-from glayers.arrays import Array
-from glayers.metrics import rank
-from glayers.report import plots
-
-KINDS = ("reliability", "ks", "errors", "classes")
-
-
-TWO = ("uncalibrated", "shared-g-layers")
+PAGE = Path(__file__).parents[2] / "docs" / "figures.md"
 RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("docs/figures"))
-    parser.add_argument("--only", nargs="+", choices=list(PICTURES), default=list(PICTURES))
+    parser.add_argument("--only", nargs="+", choices=["page", *PICTURES], default=["page", *PICTURES])
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
     for name in chosen.only:
-        file = chosen.output / f"{name}.png"
-        PICTURES[name]().savefig(file, dpi=170, metadata={"Software": None}, pil_kwargs={"optimize": True})
-        print(file)
+        if name == "page":
+            draw_page(chosen.output)
+        else:
+            file = chosen.output / f"{name}.png"
+            PICTURES[name]().savefig(file, dpi=170, metadata={"Software": None}, pil_kwargs={"optimize": True})
 
 
-def of_sample(kind: str, names: tuple[str, ...] = TWO, **choices: Any) -> Figure:
-    _, test = glayers.datasets.load_fashion_mnist()
-    return plots.figure(kind, {name: calibrated(name) for name in names}, test.labels, **choices)
-
-
-@cache
-def calibrated(name: str) -> Array:
-    """Probabilities of the test rows, calibrated by one method."""
-    calibration, test = glayers.datasets.load_fashion_mnist()
-    if name == "uncalibrated":
-        return test.probabilities()
-    calibrator = glayers.CALIBRATORS[name]()
-    if "random_state" in calibrator.get_params():
-        calibrator.set_params(random_state=0)
-    return calibrator.fit(calibration.logits, calibration.labels).predict_proba(test.logits)
+def draw_page(folder: Path) -> None:
+    """Run the code of the page, which saves its figures in the folder."""
+    session: dict[str, Any] = {}
+    with contextlib.chdir(folder):
+        for code in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            exec(compile(code, str(PAGE), "exec"), session)  # noqa: S102  # code of our own page
 
 
 def depths() -> Figure:
@@ -86,13 +72,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-PICTURES: dict[str, Callable[[], Figure]] = {
-    **{kind: partial(of_sample, kind) for kind in KINDS},
-    "ks-rank-2": partial(of_sample, "ks", event=rank(2)),
-    "methods": partial(of_sample, "methods", ("uncalibrated", "temperature", "vector", "shared-g-layers")),
-    "sizes": depths,
-    "training": starts,
-}
+PICTURES: dict[str, Callable[[], Figure]] = {"sizes": depths, "training": starts}
 
 if __name__ == "__main__":
     main()

@@ -1,25 +1,21 @@
-"""The sample data -> the three pictures of the report in docs/screenshots: `python -m tests.browser.screenshots`."""
+"""The live report of the site -> its pictures in docs/screenshots: `python -m tests.browser.screenshots`."""
 
 import base64
 import tempfile
 from pathlib import Path
 
+from docs.live_report import write
 from selenium.webdriver import Chrome
 
-import glayers
-from glayers.report.page import write_report
 from tests.browser.chromium import show, start
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
-METHODS = ("temperature", "vector", "matrix-odir", "auto")
 
 
 def main() -> None:
-    calibration, test = glayers.datasets.load_fashion_mnist()
-    found = glayers.compare(calibration, test, METHODS)
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        write_report(found, page, calibration=calibration, title="Fashion-MNIST, a small network")
+        write(page)
         browser = start(Path(folder) / "profile")
         show(browser, page, height=800)
         picture(browser, "report.png")

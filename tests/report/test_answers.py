@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glayers import Confidences, Predictions, VectorScaling, compare
+from glayers import Confidences, Predictions, VectorScaling, compare, model_card
 from glayers.metrics import METRICS
 from glayers.metrics.events import check_any
 from glayers.report.answers import (
@@ -24,6 +24,7 @@ from glayers.report.answers import (
     verdict_sentence,
 )
 from glayers.report.figures import FIGURES, Shown
+from glayers.report.words import points
 from tests.report.html_comparisons import Compared, overconfident, overconfident_page, page_of, sampled_rows
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -185,7 +186,9 @@ def test_enough_rows_are_also_enough_for_single_classes_or_the_tile_says_so() ->
     tiles = answers(of(calibration, test))
     assert tiles["Which classes are off?"].value == "Too few rows per class"
     assert tiles["Enough test rows?"] == Cell(
-        "Not for single classes", "9,000 rows would show a confidence that is off by 1.6 points.", "fair"
+        "Not for single classes",
+        "9,000 rows would show a confidence that is off by 1.6 points. To judge classes, label more rows of each.",
+        "fair",
     )
 
 
@@ -214,6 +217,60 @@ def test_the_headline_says_the_numbers_of_the_scorecards(given: Compared, measur
     before, after = cards["uncalibrated"], cards[given.found.recommended]
     numbers = [100 * before["confidence"], 100 * before["accuracy"], 100 * after["confidence"]]
     assert re.findall(r"(\d+) %", said) == [f"{number:.0f}" for number in numbers]
+
+
+def test_sixty_rows_of_any_model_get_no_green() -> None:
+    for sharpening in (1.0, 1.2):
+        calibration, test = (sampled_rows(60, seed, sharpened=sharpening) for seed in (1, 2))
+        found = of(calibration, test)
+        tiles = answers(found)
+        assert tiles["Is it calibrated now?"].tone != "good"
+        assert tiles["Enough test rows?"].value == "Not yet"
+        lines = method_lines(found)
+        assert "good" not in {cell.tone for name in found.tests for cell in lines[name][:4]}
+        card = model_card(found.compared.calibrators["temperature"], test)
+        assert "Too few rows to tell" in card
+        assert "Too few rows to tell" in verdict_sentence(found)
+
+
+def test_sixty_rows_do_not_show_that_accuracy_stays_where_a_method_may_change_it() -> None:
+    old, new = (sampled_rows(60, seed) for seed in (1, 2))
+    vector = compare(old, new, {"mine": VectorScaling(strength=1e9)})  # which changes no answer of these rows
+    assert vector.scorecards["mine"]["accuracy"] == vector.scorecards["uncalibrated"]["accuracy"]
+    tile = answers(measure(vector, 50, 0))["What does it change?"]
+    assert (tile.value, tile.tone) == ("Too few rows to tell", "fair")
+    assert tile.words.startswith("95 % interval -5.0 to +5.0 points.")  # 3 of 60 rows
+    assert answers(of(old, new))["What does it change?"].value == "Accuracy stays"  # temperature scaling
+
+
+def test_the_headline_says_that_accuracy_rises() -> None:
+    shift = np.array([3.0, 0.0, 0.0, 0.0])  # the network predicts the first class far too often
+    parts = [sampled_rows(n, seed, sharpened=1.0) for n, seed in ((900, 1), (1_100, 2))]
+    calibration, test = (rows.with_logits(rows.logits + shift) for rows in parts)
+    found = of(calibration, test, ("vector",))
+    before, after = (found.compared.scorecards[name]["accuracy"] for name in ("uncalibrated", "vector"))
+    assert after > before + 0.05
+    assert "".join(headline(found)).endswith(f" and is right {100 * after:.0f} %.")
+    assert answers(found)["What does it change?"].value.startswith("Accuracy +")
+
+
+@pytest.mark.parametrize("name", ["overconfident", "class-shift", "does-not-help"])
+def test_tiles_figures_and_findings_are_all_of_the_method_that_the_page_names(name: str) -> None:
+    found = case(name)
+    chosen = found.compared.recommended
+    assert [shown.name for shown in found.both] == ["uncalibrated", chosen]
+    assert answers(found)["Which method to use?"].value in (chosen, "No calibration")
+    card = found.compared.scorecards[chosen]
+    assert points(card["confidence"] - card["accuracy"]) in answers(found)["Is it calibrated now?"].words
+    assert f"After calibration with {chosen}: " in verdict_sentence(found)
+    assert "<select" not in overconfident_page()  # no menu could change a part of the page alone
+
+
+def test_the_glossary_knows_that_a_calibrated_model_has_a_ks_error() -> None:
+    assert case("calibrated").compared.scorecards["uncalibrated"]["ks"] > 0.001
+    page = overconfident_page()
+    assert "above zero even for a calibrated model" in page
+    assert "zero for a calibrated" not in page
 
 
 def test_adapting_is_advised_where_class_frequencies_changed() -> None:

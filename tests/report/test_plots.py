@@ -1,5 +1,6 @@
 """Figures claim what the numbers say: nothing where there is nothing, the metric's KS, bands; for all eyes."""
 
+import re
 from io import BytesIO
 from typing import Any
 from xml.etree import ElementTree
@@ -148,6 +149,18 @@ def test_letters_have_the_size_that_journals_ask_for_at_any_width(kind: str, wid
     texts = (axes.title, axes.xaxis.label, axes.get_yticklabels()[0], figure.legends[0].get_texts()[0])
     assert [float(text.get_fontsize()) for text in texts] == [TEXT, TEXT, SMALL, SMALL]
     check_text_stays_inside(figure)
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_type_in_the_pdf_of_a_column_has_at_least_6_5_and_at_most_8_points(kind: str) -> None:
+    given, labels = methods(n=60)
+    stream = BytesIO()
+    with mpl.rc_context({"pdf.compression": 0}):
+        plots.figure(kind, given, labels, width=3.3).savefig(stream, format="pdf")
+    sizes = [float(size) for size in re.findall(rb"/F\S+ ([\d.]+) Tf", stream.getvalue())]
+    assert len(sizes) > 10
+    assert min(sizes) >= 6.5
+    assert max(sizes) <= 8
 
 
 # What a missing kind of cone makes of linear RGB: Vienot, Brettel and Mollon, Color Research and Application 1999.

@@ -9,7 +9,7 @@ from glayers import metrics
 from glayers.metrics import OmnibusTest, Scorecard, calibration_test
 from glayers.report.verdict import confidence_sentence, direction
 from glayers.report.words import ks_sentence
-from glayers.text_tables import terminal_table
+from glayers.text_tables import p_text, terminal_table
 from tests.metrics.simulation import sample
 from tests.strategies import make_case
 
@@ -80,3 +80,9 @@ def test_a_terminal_table_has_its_numbers_on_the_right_and_no_markup_of_stranger
         "other      10.25 *",
         "* a note",
     ]
+
+
+def test_no_p_value_is_zero_and_one_from_draws_stops_at_their_floor() -> None:
+    assert (p_text(0.0), p_text(1e-300)) == ("p < 0.0001", "p < 0.0001")
+    # The least p-value of 999 draws is 1 / 1000, and the true one may be lower.
+    assert (p_text(0.0, 999), p_text(0.001, 999), p_text(0.002, 999)) == ("p <= 0.001", "p <= 0.001", "p = 0.002")

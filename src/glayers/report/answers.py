@@ -126,6 +126,8 @@ def verdict_sentence(found: Measurements) -> str:
     sentence = f"{capital(before[1].sentence)}."
     for name, after in calibrated:
         sentence += f" After calibration with {name}: {after.sentence}."
+    if any(finding.subject == BOTH_SETS for finding in found.findings):
+        sentence += " This is too optimistic, because the two sets share rows."
     return sentence
 
 
@@ -133,7 +135,7 @@ def answers(found: Measurements) -> dict[str, Cell]:
     """Return the tiles of the first screen by their questions."""
     tiles = {"Is it calibrated now?": _calibrated(found)}
     if found.compared.calibrators:
-        tiles["Which method?"] = _method(found)
+        tiles["Which method to use?"] = _method(found)
         tiles["What does it change?"] = _cost(found)
     if found.n_classes:
         tiles["Which classes are off?"] = _classes(found)
@@ -146,7 +148,7 @@ def _calibrated(found: Measurements) -> Cell:
     name, said = list(found.verdicts.items())[-1]
     answer, tone = said.answer, said.tone
     if any(finding.subject == BOTH_SETS for finding in found.findings):
-        answer, tone = "Test rows not independent", "fair"
+        answer, tone = "Cannot tell: shared rows", "fair"
     elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
         answer, tone = "Better, not fixed", "fair"
     reason = _failures(found.tests[name])
@@ -210,6 +212,9 @@ def _cost(found: Measurements) -> Cell:
         return Cell("Accuracy stays", f"Calibrating a confidence changes no answer. {size}", "good")
     _, low, high, *_ = found.differences.between("accuracy", name, found.both[0].name).interval
     detail = f"Accuracy changes by {cell.value}: no significant difference. {size}"
+    if low == high and fitted.methods[0].keeps == "nothing":
+        high = 3 / len(found.compared.test)  # the rule of three: these rows would have shown more changes
+        low = -high
     if high - low > 2 * TOLERANCE:
         interval = f"95 % interval {points(low)} to {points(high)} points."
         return Cell("Too few rows to tell", f"{interval} {detail}", "fair")
@@ -222,7 +227,7 @@ def _classes(found: Measurements) -> Cell:
     gaps = found.both[-1].predicted
     if gaps.off:
         return Cell(f"{len(gaps.off)} of {gaps.n_predicted:,}", " ".join(said), "bad")
-    detail = f"{' '.join(said)} Gaps above about {100 * gaps.detectable:.0f} points would show in most classes."
+    detail = f"{' '.join(said)} Gaps above about {plural(100 * gaps.detectable, 'point')} would show in most classes."
     if gaps.detectable > _CLASS_TOLERANCE:
         return Cell("Too few rows per class", detail, "fair")
     if found.verdicts[found.both[-1].name].tone != "good":
@@ -248,7 +253,7 @@ def _enough_rows(found: Measurements) -> Cell:
     if test.detectable > TOLERANCE:
         return Cell("Not yet", f"{detail} Label more rows.", "fair")
     if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:
-        return Cell("Not for single classes", detail, "fair")
+        return Cell("Not for single classes", f"{detail} To judge classes, label more rows of each.", "fair")
     return Cell("Yes", detail, "good")
 
 

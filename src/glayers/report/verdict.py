@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = None) -> Verdict:
     """Say what the tests of a model and, where they are known, the gaps of its predicted classes mean together."""
     if test.verdict == "as calibrated as the rows allow":
-        return Verdict("As far as the rows allow", test.finding, "fair")
+        return Verdict("Nearly", test.finding, "fair")
     word = direction(test, card)
     if word.endswith("confident"):
         word += f" by {100 * abs(card['confidence'] - card['accuracy']):.1f} points"

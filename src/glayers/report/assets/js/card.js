@@ -2,10 +2,10 @@
 
 const MARKS = { good: "\u2713 ", fair: "! ", bad: "\u2717 " };
 
-// Words in lines of at most so many letters.
+// Words in lines of at most so many letters; a number stays with its sign.
 function lines(words, most) {
   const found = [""];
-  for (const word of words.trim().split(/\s+/)) {
+  for (const word of words.trim().split(/[ \n]+/)) {
     const longer = `${found.at(-1)} ${word}`.trim();
     if (longer.length <= most) found[found.length - 1] = longer;
     else found.push(word);
@@ -15,11 +15,11 @@ function lines(words, most) {
 
 function drawCard() {
   const colours = getComputedStyle(document.body);
-  const svg = element("svg", { width: 1200, height: 630, "font-family": "sans-serif", fill: colours.color });
+  const svg = element("svg", { width: 1200, height: 630, "font-family": "Arial, 'Liberation Sans', sans-serif", fill: colours.color });
   svg.append(element("rect", { width: 1200, height: 630, fill: colours.backgroundColor }));
   let top = 60;
   const write = (words, left, size, width, weight = 400) => {
-    for (const line of lines(words, width / (0.56 * size))) {
+    for (const line of lines(words, width / ((weight > 400 ? 0.54 : 0.48) * size))) {
       svg.append(element("text", { x: left, y: top, "font-size": size, "font-weight": weight }, line));
       top += 1.3 * size;
     }
@@ -27,8 +27,8 @@ function drawCard() {
   const [title, headline, sentence] = [".toolbar p", "#headline", ".sentence"].map((part) => document.querySelector(part).textContent);
   write(title, 40, 20, 1120);
   top += 35;
-  write(headline, 40, 42, 1120, 700);
-  write(sentence, 40, 24, 1120);
+  write(headline, 40, 40, 1120, 700);
+  write(sentence, 40, 22, 1120);
   const tiles = document.querySelectorAll(".answers li");
   const width = 1120 / tiles.length;
   const bottom = top;
@@ -40,7 +40,7 @@ function drawCard() {
     write(question, left, 17, width - 14);
     top += 8;
     write(`${MARKS[tile.className] ?? ""}${answer}`, left, 24, width - 14, 700);
-    write(detail, left, 16, width - 14);
+    write(detail, left, 15, width - 14);
   });
   return svg;
 }

@@ -76,7 +76,9 @@ const DRAW = {
   })),
   segments: (entries, look, at) => entries.map(([x1, y1, x2, y2]) =>
     element("line", { class: look, x1: at.x(x1), y1: at.y(y1), x2: at.x(x2), y2: at.y(y2) })),
-  dots: (entries, look, at) => entries.map(([x, y, radius = 4.5]) => element("circle", { class: look, cx: at.x(x), cy: at.y(y), r: radius })),
+  dots: (entries, look, at) => entries.map(([x, y, radius = 4.5]) => look === "before"
+    ? element("rect", { class: look, x: at.x(x) - radius, y: at.y(y) - radius, width: 2 * radius, height: 2 * radius })
+    : element("circle", { class: look, cx: at.x(x), cy: at.y(y), r: radius })),
 };
 
 // `beside` are the specs of all panels of the figure, which share their ends. A dot says the numbers of its line in `table`.
