@@ -71,7 +71,7 @@ class RunningSum:
             self.groups = event.group_numbers[self.order]
             self._divide(self.groups)
 
-    def errors(self, outcomes: Array, weights: Floats) -> Floats:
+    def __call__(self, outcomes: Array, weights: Floats) -> Floats:
         """Return the error for each line of labels or hits (b, n) and weights (b or 1, n).
 
         With groups it is scaled to the spread that the observed groups show.
