@@ -291,6 +291,12 @@ class Scored(Weighted):
         """The event itself."""
         return self
 
+    @cached_property
+    def ascending(self) -> Ints:
+        """The rows of positive weight, in ascending order of score."""
+        order = np.argsort(self.scores, kind="stable")
+        return order[self.weights[order] > 0]
+
 
 @dataclass(frozen=True, eq=False)
 class Rows(Weighted):
