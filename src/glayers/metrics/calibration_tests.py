@@ -44,14 +44,7 @@ from glayers.metrics.null_distribution import RunningSum, generator, in_cells, l
 from glayers.predictions import Predictions
 from glayers.text_tables import html_table, json_ready, p_text
 
-__all__ = [
-    "CalibrationTest",
-    "OmnibusTest",
-    "calibration_test",
-    "classwise_ks_test",
-    "ece_test",
-    "ks_test",
-]
+__all__ = ["CalibrationTest", "OmnibusTest", "calibration_test", "classwise_ks_test", "ece_test", "ks_test"]
 
 # Of its expected hits (or misses), what a failing group lacks. With 1, nothing unseen could ever cause a rejection, but
 # an error of 15 points in 16 images would hardly be significant. With 0.6 it is, and groups that fail as a whole keep
@@ -67,9 +60,11 @@ _CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator 
 Verdict: TypeAlias = Literal[
     "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
 ]
-_MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)| of Brownian motion: the KS error in standard deviations
+_NUMBERS = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
+_NUMBERS += ("allowed", "rows_needed")
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
+_LABELS = {"ks": "KS ({})", "ece": "ECE ({})", _RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
 _BELOW_THE_TOP = {
     (_RANK_2,): "the second class is",
     (_CLASSES,): "the classes taken together are",
@@ -207,13 +202,9 @@ class OmnibusTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        tests = {}
-        for name, test in self.tests.items():
-            tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
-        names = ["verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level"]
-        names += ["allowed", "rows_needed"]
-        found: dict[str, Any] = json_ready({name: getattr(self, name) for name in names})
-        return found | {"sentence": str(self), "tests": json_ready(tests)}
+        found: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
+        tests = {name: vars(test) | {"adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
+        return json_ready(found | {"sentence": str(self), "tests": tests})
 
     @property
     def finding(self) -> str:
@@ -237,9 +228,7 @@ class OmnibusTest:
 
     def _label(self, name: str) -> str:
         """Return the name of a test as people read it."""
-        labels = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
-        labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-        return labels[name]
+        return _LABELS[name].format(self.event)
 
     def _repr_html_(self) -> str:
         lines = [[self._label(name), *test._cells(), f"{self.adjusted[name]:.4g}"] for name, test in self.tests.items()]
@@ -373,11 +362,20 @@ def _knows_its_error(calibrator: Any, before: Any, rows: Rows) -> bool:
 def _compared(
     statistics: "dict[str, RunningSum | ClassErrors]", drawn: Floats, level: float
 ) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
-    """Compare errors with those of draws; return the tests, and their p-values adjusted for each other."""
+    """Compare errors with those of draws; return the tests, and their p-values adjusted for each other.
+
+    They are adjusted by the smallest p-values of the same draws, and nan if groups are too few.
+    """
     tests = {}
     for (name, statistic), errors in zip(statistics.items(), drawn.T, strict=True):
         tests[name] = _tested(statistic, errors, level)
-    return tests, _adjusted(tests, drawn)
+    if np.isnan(drawn).any():
+        return tests, dict.fromkeys(tests, math.nan)
+    values = [test.value for test in tests.values()]
+    p_values = np.column_stack([_p_values(errors) for errors in np.vstack([values, drawn]).T])
+    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
+    # Groups that fail unseen may have raised the p-value of a single test above that of its draws.
+    return tests, {name: max(p, tests[name].p_value) for name, p in zip(tests, adjusted, strict=True)}
 
 
 def _rows_needed(
@@ -568,9 +566,7 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     return adjusted
 
 
-def _drawn_event(
-    given: Rows | Scored, event: Event | str, edges: Floats
-) -> tuple[Rows | Scored, Scored, Ints | None]:
+def _drawn_event(given: Rows | Scored, event: Event | str, edges: Floats) -> tuple[Rows | Scored, Scored, Ints | None]:
     """Return what to draw for one event, its event, and the classes (n, r) of labels that make it happen.
 
     Given the scores of an event its outcomes are coin flips, so hits are drawn, and no classes are named. Weights that
@@ -657,8 +653,10 @@ class ClassErrors:
         """Return the error for each line of labels (b, n) and weights (b or 1, n)."""
         if self.rows.cached(label_law) is None:
             return np.array([self._of_labels(labels).mean() for labels in batch])
-        drawn = [replace(self.rows, labels=labels) for labels in batch]
-        return np.array([error_of_each_class(*pair).mean() for pair in zip(drawn, weights, strict=True)])
+        errors = []
+        for labels, own in zip(batch, weights, strict=True):
+            errors.append(error_of_each_class(replace(self.rows, labels=labels), own).mean())
+        return np.array(errors)
 
     @cached_property
     def _of_labels(self) -> Callable[[Ints], Floats]:
@@ -711,20 +709,6 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
     return errors
 
 
-def _adjusted(tests: dict[str, CalibrationTest], drawn: Floats) -> dict[str, float]:
-    """Adjust the p-values of tests by the smallest ones of the same draws; nan if groups are too few."""
-    if np.isnan(drawn).any():
-        return dict.fromkeys(tests, math.nan)
-    values = np.array([test.value for test in tests.values()])
-    p_values = np.column_stack([_p_values(column) for column in np.vstack([values, drawn]).T])
-    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
-    found = {}
-    for (name, test), p_value in zip(tests.items(), adjusted, strict=True):
-        # Groups that fail unseen may have raised the p-value of a single test above that of its draws.
-        found[name] = max(p_value, test.p_value)
-    return found
-
-
 def _p_values(errors: Floats) -> Floats:
     """Return the share of all errors that reach each of them, less a part of one error that breaks ties between tests.
 
@@ -756,12 +740,12 @@ def detectable_error(event: Scored, test: CalibrationTest, n_tests: int, by_labe
     if test.too_few_groups:
         return math.nan
     allowed = 1 - test.level
-    critical = test.bound
-    critical *= _height(allowed / n_tests) / _height(allowed)
+    critical = test.bound * _height(allowed / n_tests) / _height(allowed)
     independent = _deviation(event, 0.0)
     wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
     if (event.groups is not None or by_label) and independent > 0:
-        wider = max(1.0, test.expected / (_MEAN_LARGEST * independent))
+        # Of Brownian motion, max |B(t)| has the mean sqrt(pi / 2): the KS error in standard deviations.
+        wider = max(1.0, test.expected / (math.sqrt(math.pi / 2) * independent))
     error = critical
     for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time
         error = critical + NormalDist().inv_cdf(POWER) * wider * _deviation(event, error)

@@ -212,17 +212,13 @@ def one_of(classes: Iterable[int | str]) -> Event:
 class Memoized:
     """Keeps what several metrics need, so that it is computed once per object."""
 
-    @cached_property
-    def _cache(self) -> dict[tuple[Hashable, ...], Any]:
-        return {}
-
     def cached(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
         """Return make(self, *settings), computed at the first call only."""
+        cache: dict[Any, _Made] = vars(self).setdefault("_cache", {})
         key = (make, *settings)
-        if key not in self._cache:
-            self._cache[key] = make(self, *settings)
-        made: _Made = self._cache[key]
-        return made
+        if key not in cache:
+            cache[key] = make(self, *settings)
+        return cache[key]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -300,17 +296,16 @@ class Scored(Weighted):
 
 @dataclass(frozen=True, eq=False)
 class Rows(Weighted):
-    """Probabilities (n, k) and labels (n,); logits where these are known.
+    """Probabilities (n, k) and labels (n,).
 
     `classes` are those that class-wise metrics add up, None for all: many classes are sorted some at a time.
     """
 
     probabilities: Array
     labels: Ints
-    logits: Array | None = None
     class_names: tuple[str, ...] | None = None
     classes: range | None = None
-    losses: Floats | None = None  # log loss of each row, from the logits
+    losses: Floats | None = None  # log loss of each row, where logits are known
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -487,7 +482,7 @@ def _of_record(given: Predictions | Confidences) -> Rows | Scored:
     if isinstance(given, Confidences):
         return Scored(given.confidence, given.correct.astype(np.float64), **extras)
     probabilities, losses = probabilities_and_losses(given.logits, given.labels)
-    return Rows(probabilities, given.labels, given.logits, given.class_names, losses=losses, **extras)
+    return Rows(probabilities, given.labels, given.class_names, losses=losses, **extras)
 
 
 def check_seed(random_state: int | None) -> int | None:
