@@ -276,7 +276,7 @@ def _counted(given: Predictions) -> Predictions:
 def _method_and_rows(
     calibrator: object, random_state: int, logits: Any, labels: Any, sample_weight: Any, groups: Any
 ) -> tuple[Calibrator, Predictions]:
-    """Return the calibrator that the user passed, or `AutoCalibrator`, and the rows, passed as arrays or as a record."""
+    """Return the calibrator that the user passed, or `AutoCalibrator`, and the rows, as arrays or as a record."""
     seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
     method: Calibrator = AutoCalibrator(random_state=seed, progress=False)
     if calibrator is not None:

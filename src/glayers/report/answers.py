@@ -16,7 +16,7 @@ from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
 from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, findings, verdict
-from glayers.report.words import capital, percent, plural, points, shortened
+from glayers.text_tables import capital, percent, plural, points, shortened
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison

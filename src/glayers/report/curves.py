@@ -10,6 +10,8 @@ the lowest scores. Up to there, scores and hits add up to the two cumulative cur
 Neural Networks using Splines", ICLR 2021.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -20,12 +22,13 @@ from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.calibration_errors import inner_edges
 from glayers.metrics.events import Rows, Scored, bin_of, check_event, check_rows, last_of_ties
 from glayers.metrics.metric import weight_in
-from glayers.report.words import class_names
 
 __all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
 
 LEVEL = 0.95  # of all bands, intervals and tests
 _ROUNDING = 1e-9
+# Unicode marks for right-to-left writing: they would also turn the text around a class name.
+_TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,3 +312,10 @@ def _effective_counts(rows: Rows, best: Ints) -> Floats:
     n_groups = rows.group_numbers.max() + 1
     units, unit_of = np.unique(best * n_groups + rows.group_numbers, return_inverse=True)
     return weight_in(units // n_groups, np.bincount(unit_of, rows.weights), rows.n_classes)[2]
+
+
+def class_names(names: Sequence[str] | None, n_classes: int) -> list[str]:
+    """Return the name of each class, with marks for right-to-left writing escaped, or its number."""
+    if names is None:
+        return [f"class {c}" for c in range(n_classes)]
+    return [_TURNING.sub(lambda mark: mark[0].encode("unicode_escape").decode(), name) for name in names]

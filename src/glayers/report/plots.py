@@ -31,8 +31,8 @@ from glayers.decisions.watch import Watch
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, top
 from glayers.metrics.events import as_event, check_any
-from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, wealth_spec
-from glayers.report.words import Unit, shortened
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, Unit, wealth_spec
+from glayers.text_tables import shortened
 
 __all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style", "watch_figure"]
 
