@@ -487,6 +487,4 @@ def _of_record(given: Predictions | Confidences) -> Rows | Scored:
 
 def check_seed(random_state: int | None) -> int | None:
     """Return a seed that is a whole number, or None for other draws each time."""
-    if random_state is None:
-        return None
-    return whole_number(random_state, "random_state", 0, 2**128)
+    return None if random_state is None else whole_number(random_state, "random_state", 0, 2**128)

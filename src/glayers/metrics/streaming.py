@@ -13,7 +13,7 @@ the same for it, in any order. Rows of a group are drawn together.
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
 
@@ -193,13 +193,9 @@ class StreamingScorecard:
 
 def _concatenated(parts: list[Rows | Scored]) -> Rows | Scored:
     """Return all rows as one record, without groups."""
-    whole: dict[str, Any] = {}
-    for field in fields(parts[0]):
-        if isinstance(getattr(parts[0], field.name), np.ndarray):
-            whole[field.name] = np.concatenate([getattr(part, field.name) for part in parts])
-    whole["given_weights"] = np.concatenate([part.own_weights for part in parts])
-    whole["groups"] = None
-    return replace(parts[0], **whole)
+    weights = np.concatenate([part.own_weights for part in parts])
+    whole = _joined_arrays(parts, [field.name for field in fields(parts[0])])
+    return replace(parts[0], **whole | {"given_weights": weights, "groups": None})
 
 
 class CompressedRows:
@@ -387,7 +383,9 @@ class RowSample:
             last = fits or np.searchsorted(ordered, ordered[0], side="right")
             self._below = np.append(ordered, self._below)[last]
         kept = np.flatnonzero(self._keys < self._below)
-        self._parts = [_joined(self._parts).take(kept)]
+        first = self._parts[0]
+        whole = vars(first) | _joined_arrays(self._parts, vars(first))
+        self._parts = [type(first)._trusted(**whole).take(kept)]
         self._keys = self._keys[kept]
         self._places = self._places[kept]
 
@@ -420,8 +418,7 @@ def _hash_bits(keys: Array) -> Array:
         return x ^ (x >> np.uint64(31))
 
 
-def _joined(parts: list[Any]) -> Any:
-    """Return the rows of several `Predictions` or `Confidences` as one."""
-    fields = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
-    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
-    return type(parts[0])._trusted(**(vars(parts[0]) | whole))
+def _joined_arrays(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the named fields of several records that are arrays, each of all rows."""
+    arrays = [name for name in names if isinstance(getattr(parts[0], name), np.ndarray)]
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays}

@@ -9,7 +9,7 @@ import numpy as np
 from glayers.calibrators import AutoCalibrator
 from glayers.errors import listed
 from glayers.metrics import METRICS, OmnibusTest, PairedDifferences
-from glayers.metrics.calibration_tests import TOLERANCE
+from glayers.metrics.calibration_tests import FEWER_DRAWS, TOLERANCE
 from glayers.metrics.events import Scored
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 TESTS = {"ks": "confidence", "ece": "bins", "rank_2_ks": "second class", "classwise_ks": "all classes"}
-_DRAWS = 199  # of the tests of methods that are not recommended: they show pass or fail, not a p-value
 _CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 
 
@@ -86,7 +85,7 @@ def measure(
     others = [name for name in compared.scorecards if name not in tests]
     with progress_bar(progress, "testing methods", len(others)) as advance:
         for name in others:
-            tests[name] = compared.calibration_test(name, _DRAWS)
+            tests[name] = compared.calibration_test(name, FEWER_DRAWS)  # shows pass or fail, not a p-value
             advance()
     metrics = [compared.loss, "ks"]
     if isinstance(compared.test, Predictions):

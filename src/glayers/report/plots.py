@@ -114,13 +114,14 @@ def figure(
             f"methods must be sets of probabilities by name, such as {{'uncalibrated': p, 'calibrated': q}}; "
             f"got {shown(methods)}"
         )
-    given = []
-    for name, probabilities in methods.items():
-        rows = check_any(probabilities, labels, sample_weight, strict=True)
-        given.append(Shown(name, rows, as_event(event), random_state))
-    if width is not None:
-        width = number_between(width, "width", 0, 100)
-    return _figure_of(FIGURES[kind].specs(given), width)
+    specs = _specs(kind, methods, labels, sample_weight, event, random_state)
+    return _figure_of(specs, None if width is None else number_between(width, "width", 0, 100))
+
+
+def _specs(kind: str, methods: Mapping[str, Any], labels: Any, weights: Any, event: Any, seed: int = 0) -> list[Spec]:
+    """Describe the panels of predictions."""
+    checked = {name: check_any(given, labels, weights, strict=True) for name, given in methods.items()}
+    return FIGURES[kind].specs([Shown(name, rows, as_event(event), seed) for name, rows in checked.items()])
 
 
 def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
@@ -316,8 +317,7 @@ class _Display:
         ax
             Where to draw; None makes a figure.
         """
-        rows = check_any(probabilities, labels, sample_weight, strict=True)
-        [spec] = FIGURES[cls._kind].specs([Shown(name, rows, as_event(event))])
+        [spec] = _specs(cls._kind, {name: probabilities}, labels, sample_weight, event)
         return cls(spec).plot(ax=ax)
 
     @classmethod
