@@ -292,12 +292,10 @@ class Cells:
 
     def add(self, events: Ints | int, scores: Array, hits: Array, weights: Floats) -> None:
         """Add rows, each of its own event."""
-        places = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
-        products = weights * scores.astype(np.float64)
-        for hit in (0, 1):
-            chosen = hits == hit
-            np.add.at(self.weight[hit].reshape(-1), places[chosen], weights[chosen])
-            np.add.at(self.score[hit].reshape(-1), places[chosen], products[chosen])
+        places = np.where(hits, self.n_events + events, events) * self.n_cells
+        places = (places + cell_of(scores, self.octaves, self.bits)).reshape(-1)
+        np.add.at(self.weight.reshape(-1), places, weights.reshape(-1))
+        np.add.at(self.score.reshape(-1), places, (weights * scores).reshape(-1))
 
     def merge(self, other: Self) -> None:
         """Add all rows of other cells."""

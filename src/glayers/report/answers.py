@@ -254,12 +254,11 @@ def _enough_rows(found: Measurements) -> Cell:
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:
     """Return one line per method: pass or fail of each test, and scores with what they are worth."""
     metrics = [METRICS[name] for name in (found.compared.loss, "ks", "accuracy")]
-    lines: dict[str, list[Cell]] = {}
+    parts = found.tests[found.both[0].name].tests
+    headings = [TESTS[part] for part in parts] + [metric.short_label for metric in metrics]
+    lines = {"method": [Cell(heading) for heading in headings]}
     for name, card in found.compared.scorecards.items():
         test = found.tests[name]
-        if not lines:
-            headings = [TESTS[part] for part in test.tests] + [metric.short_label for metric in metrics]
-            lines["method"] = [Cell(heading) for heading in headings]
         lines[name] = [_test_cell(test, part) for part in test.tests]
         for metric in metrics:
             value = metric.format(card[metric.name])
