@@ -60,8 +60,6 @@ _CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator 
 Verdict: TypeAlias = Literal[
     "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
 ]
-_NUMBERS = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
-_NUMBERS += ("allowed", "rows_needed")
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _LABELS = {"ks": "KS ({})", "ece": "ECE ({})", _RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
@@ -202,7 +200,8 @@ class OmnibusTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
+        names = ["verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level"]
+        found: dict[str, Any] = {name: getattr(self, name) for name in [*names, "allowed", "rows_needed"]}
         tests = {name: vars(test) | {"adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
         return json_ready(found | {"sentence": str(self), "tests": tests})
 

@@ -333,9 +333,7 @@ class RowSample:
         self.most = most
         self.random_state = random_state
         self.n_seen = 0
-        self._parts: list[Any] = []  # the rows with these keys and places
-        self._keys = np.zeros(0, np.uint64)
-        self._places = np.zeros(0, np.uint64)
+        self._parts: list[tuple[Any, Array, Array]] = []  # rows with their keys and places
         self._below = np.uint64(2**64 - 1)  # only rows with smaller keys may still be drawn
 
     def update(self, rows: Predictions | Confidences, places: Array) -> Self:
@@ -348,14 +346,14 @@ class RowSample:
             keys = _hash_bits(_hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
         kept = np.flatnonzero(keys < self._below)  # none of most chunks of a long file
         if len(kept):
-            self._add([rows.take(kept)], keys[kept], places[kept])
+            self._add([(rows.take(kept), keys[kept], places[kept])])
         return self
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another sample with the same settings."""
         self.n_seen += other.n_seen
         self._below = min(self._below, other._below)
-        self._add(other._parts, other._keys, other._places)
+        self._add(other._parts)
         return self
 
     def result(self) -> Predictions | Confidences:
@@ -363,29 +361,28 @@ class RowSample:
         if not self._parts:
             raise BadPredictions("there are no rows to draw from")
         self._cut()
-        found: Predictions | Confidences = self._parts[0].take(np.argsort(self._places, kind="stable"))
+        [(rows, _, places)] = self._parts
+        found: Predictions | Confidences = rows.take(np.argsort(places, kind="stable"))
         return found
 
-    def _add(self, parts: list[Any], keys: Array, places: Array) -> None:
+    def _add(self, parts: list[tuple[Any, Array, Array]]) -> None:
         self._parts = self._parts + parts  # a new list: the other sample keeps its own
-        self._keys = np.concatenate([self._keys, keys])
-        self._places = np.concatenate([self._places, places])
-        if len(self._keys) > 1.5 * self.most:  # seldom, as it copies all rows
+        if sum(len(keys) for _, keys, _ in self._parts) > 1.5 * self.most:  # seldom, as it copies all rows
             self._cut()
 
     def _cut(self) -> None:
         """Keep the smallest keys: the longest run of whole groups that fits, but at least one group."""
-        ordered = np.sort(self._keys[self._keys < self._below])
+        parts = [rows for rows, _, _ in self._parts]
+        keys = np.concatenate([keys for _, keys, _ in self._parts])
+        places = np.concatenate([places for _, _, places in self._parts])
+        ordered = np.sort(keys[keys < self._below])
         if len(ordered) > self.most:
             fits = np.searchsorted(ordered, ordered[self.most])
             last = fits or np.searchsorted(ordered, ordered[0], side="right")
             self._below = np.append(ordered, self._below)[last]
-        kept = np.flatnonzero(self._keys < self._below)
-        first = self._parts[0]
-        whole = vars(first) | _joined_arrays(self._parts, vars(first))
-        self._parts = [type(first)._trusted(**whole).take(kept)]
-        self._keys = self._keys[kept]
-        self._places = self._places[kept]
+        kept = np.flatnonzero(keys < self._below)
+        whole = vars(parts[0]) | _joined_arrays(parts, vars(parts[0]))
+        self._parts = [(type(parts[0])._trusted(**whole).take(kept), keys[kept], places[kept])]
 
 
 def row_places(first: int, number: int, file: int = 0) -> Array:
