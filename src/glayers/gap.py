@@ -335,5 +335,5 @@ def _resolution(given: Predictions) -> float:
     """
     weights = row_weights(given)
     if given.groups is not None:
-        weights = np.bincount(np.unique(given.groups, return_inverse=True)[1], weights)
+        weights = np.bincount(np.unique(given.groups, return_inverse=True)[1], weights).astype(np.float64)
     return 4 / effective_rows(weights)

@@ -88,8 +88,7 @@ def json_ready(value: _Value) -> _Value:
     {'p_value': None, 'counts': [1, 2]}
     """
     text = json.dumps(value, default=lambda array: array.tolist())
-    ready: _Value = json.loads(text, parse_constant=lambda _: None)
-    return ready
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

@@ -373,7 +373,7 @@ def _class_number(rows: Rows, c: int | str) -> int:
     return rows.class_names.index(c)
 
 
-def last_of_ties(ascending: Floats) -> Bools:
+def last_of_ties(ascending: Array) -> Bools:
     """Whether each of these sorted scores is the last of those that are equal, or differ by rounding only.
 
     >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()

@@ -362,8 +362,7 @@ class RowSample:
             raise BadPredictions("there are no rows to draw from")
         self._cut()
         [(rows, _, places)] = self._parts
-        found: Predictions | Confidences = rows.take(np.argsort(places, kind="stable"))
-        return found
+        return rows.take(np.argsort(places, kind="stable"))
 
     def _add(self, parts: list[tuple[Any, Array, Array]]) -> None:
         self._parts = self._parts + parts  # a new list: the other sample keeps its own
