@@ -386,7 +386,12 @@ class Resampling:
         """Yield the columns in blocks that fit the cache: the sample, each block left out, each resample."""
         columns = self._columns()
         while counts := list(islice(columns, self._width)):
-            yield self._block(np.stack(counts, axis=1, dtype=np.float64))
+            weights = np.stack(counts, axis=1, dtype=np.float64)
+            if self.grouped:
+                weights = weights[self.groups]
+            weights *= self.row_weights[:, None]
+            weights /= weights.sum(axis=0)
+            yield Block(weights)
 
     def _columns(self) -> Iterator[Array]:
         """Yield how often each unit counts, column by column."""
@@ -402,12 +407,3 @@ class Resampling:
         for _ in range(self.n_resamples):
             drawn = (rng.random(size) * size).astype(np.int64)
             yield np.bincount(self.units[drawn], minlength=self.n_units)
-
-    def _block(self, counts: Floats) -> Block:
-        """Turn counts of units (units, b), which are overwritten, into weights of rows."""
-        weights = counts
-        if self.grouped:
-            weights = counts[self.groups]
-        weights *= self.row_weights[:, None]
-        weights /= weights.sum(axis=0)
-        return Block(weights)

@@ -67,10 +67,9 @@ class Measurements:
 
     def panels(self) -> dict[str, list[Spec]]:
         """Return the panels of every figure that can be drawn."""
-        drawable = [name for name, figure in FIGURES.items() if figure.on_page]
-        if not self.n_classes:
-            drawable = [name for name in drawable if not FIGURES[name].needs_classes]
-        return {name: FIGURES[name].specs(self.both) for name in drawable}
+        on_page = {name: figure for name, figure in FIGURES.items() if figure.on_page}
+        possible = [name for name, figure in on_page.items() if self.n_classes or not figure.needs_classes]
+        return {name: on_page[name].specs(self.both) for name in possible}
 
 
 def measure(
@@ -148,9 +147,8 @@ def _calibrated(found: Measurements) -> Cell:
         answer, tone = "Test rows not independent", "fair"
     elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
         answer, tone = "Better, not fixed", "fair"
-    reason = _failures(found.tests[name])
-    if found.n_classes and found.both[-1].predicted.off:
-        reason = _failures(found.tests[name], "single classes")
+    others = ["single classes"] if found.n_classes and found.both[-1].predicted.off else []
+    reason = _failures(found.tests[name], *others)
     gaps = " \N{RIGHTWARDS ARROW} ".join(_gap_words(method.scored) for method in found.both)
     return Cell(answer, f"Gap {gaps} points. {reason}", tone)
 

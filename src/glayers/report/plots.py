@@ -114,8 +114,7 @@ def figure(
             f"methods must be sets of probabilities by name, such as {{'uncalibrated': p, 'calibrated': q}}; "
             f"got {shown(methods)}"
         )
-    specs = _specs(kind, methods, labels, sample_weight, event, random_state)
-    return _figure_of(specs, None if width is None else number_between(width, "width", 0, 100))
+    return _figure_of(_specs(kind, methods, labels, sample_weight, event, random_state), width)
 
 
 def _specs(kind: str, methods: Mapping[str, Any], labels: Any, weights: Any, event: Any, seed: int = 0) -> list[Spec]:
@@ -152,7 +151,7 @@ def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
         raise BadPredictions(f"pass what `watch` returned, or Watch.load(path); got {shown(watched)}")
     if not watched.batches:
         raise BadPredictions("this watch has seen no batch yet, so there is nothing to draw")
-    return _figure_of([wealth_spec(watched)], number_between(width, "width", 0, 100), height=2.2)
+    return _figure_of([wealth_spec(watched)], width, height=2.2)
 
 
 def _figure_of(specs: Sequence[Spec], width: float | None, height: float | None = None) -> Figure:
@@ -161,7 +160,7 @@ def _figure_of(specs: Sequence[Spec], width: float | None, height: float | None 
     across = min(_ACROSS, len(specs))
     panel = 4.2 if names else PANEL  # room for names
     if width is not None:
-        panel = width / across
+        panel = number_between(width, "width", 0, 100) / across
     if height is None:
         height = max(2.2, panel)
     if names:
