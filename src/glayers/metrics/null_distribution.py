@@ -238,10 +238,10 @@ def _labels_and_weights(
     rows: Rows, n_resamples: int, rng: np.random.Generator, truths: Iterable[Array] | None
 ) -> Iterator[tuple[Array, Floats]]:
     """Yield drawn labels (b, n), and weights that sum to 1, (b or 1, n)."""
-    for probabilities in truths or ():
-        for labels in redrawn_labels(probabilities, 1, rng):
-            yield labels, rows.weights[None]
     if truths is not None:
+        for probabilities in truths:
+            for labels in redrawn_labels(probabilities, 1, rng):
+                yield labels, rows.weights[None]
         return
     law = rows.cached(label_law)
     if law is None or rows.groups is not None:
