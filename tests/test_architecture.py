@@ -76,7 +76,7 @@ def imports_of(source: str) -> set[str]:
         ("from glayers.metrics import ks", {"metrics"}),
         ("from glayers import metrics, cli as c", {"metrics", "cli"}),
         ("from glayers import Predictions", {"Predictions"}),
-        ("import glayers.report.words as w, numpy", {"report"}),
+        ("import glayers.report.curves as c, numpy", {"report"}),
         ("def f():\n    import glayers", {"*"}),
         ("from ..metrics import ks", {"a relative import"}),
         ("from . import ks", {"a relative import"}),

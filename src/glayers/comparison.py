@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,16 +15,10 @@ from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.estimator import clone
 from glayers.checks import MAX_SEED, items_of, whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
-from glayers.metrics import (
-    METRICS,
-    OmnibusTest,
-    PairedDifferences,
-    Scorecard,
-    calibration_test,
-    paired_differences,
-    scorecard,
-)
+from glayers.metrics import METRICS, OmnibusTest, PairedDifferences, Scorecard, calibration_test, scorecard
+from glayers.metrics.bootstrap import Bootstrap
 from glayers.metrics.events import Rows, Scored, check_any
+from glayers.metrics.scorecard import differences_of
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
@@ -128,7 +122,8 @@ class Comparison:
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
+        rows = ((name, self.rows(name)) for name in self.scorecards)
+        return differences_of(rows, metrics, Bootstrap(n_resamples, random_state=random_state))
 
     def to_html(self, path: str | os.PathLike[str], **settings: Any) -> None:
         """Write the HTML report, one file that needs no other.
@@ -181,22 +176,6 @@ class Comparison:
                 seconds = f"{self.calibrators[name].diagnostics_.seconds or 0.0:.2f}"
             cells.append([*line, seconds])
         return cells
-
-
-class _TestRows(Mapping[str, Rows | Scored]):
-    """The test rows by method, calibrated whenever they are read: those of all methods may not fit in memory."""
-
-    def __init__(self, compared: Comparison) -> None:
-        self._compared = compared
-
-    def __getitem__(self, method: str) -> Rows | Scored:
-        return self._compared.rows(method)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._compared.scorecards)
-
-    def __len__(self) -> int:
-        return len(self._compared.scorecards)
 
 
 def compare(

@@ -19,12 +19,12 @@ import numpy as np
 from scipy.stats import norm
 
 from glayers.activations import log_softmax
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Floats, effective_rows, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator, calibrator_of
-from glayers.checks import number_between, whole_number
+from glayers.checks import MAX_SEED, number_between, whole_number
 from glayers.errors import BadPredictions, GlayersError
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, fold_weights, format_gain, paired_gain, row_weights
 from glayers.maps import Chain
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
@@ -77,8 +77,7 @@ class CalibrationGap:
 
     def to_dict(self) -> dict[str, object]:
         """Return the numbers by name, as JSON has them."""
-        found: dict[str, object] = json_ready(asdict(self))
-        return found
+        return json_ready(asdict(self))
 
     def __str__(self) -> str:
         size = f"{self.calibration:.4f} +- {self.standard_error:.4f}"
@@ -122,8 +121,7 @@ class LearningCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, with forecasts for two and four times the rows, ready for JSON."""
-        found: dict[str, Any] = json_ready({**asdict(self), "forecasts": [self.forecast(2), self.forecast(4)]})
-        return found
+        return json_ready(asdict(self) | {"forecasts": [self.forecast(2), self.forecast(4)]})
 
     def sentence(self) -> str:
         """Return the forecast for twice the rows in words."""
@@ -192,13 +190,8 @@ def calibration_gap(
     >>> gap.p_value < 1e-6, calibration_gap(z, labels, calibrator=TemperatureScaling()).p_value > 0.05
     (True, True)
     """
-    seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
-    g = _chosen(calibrator, seed)
-    given = _rows_to_fit(g, logits, labels, sample_weight, groups)
-    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
-    fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
-    fits = _fits_without_folds(g, given, folds, progress, "measuring the gap")
-    before, after, costs = _row_losses([fitted.map for fitted in fits], folds, given)
+    g, given = _method_and_rows(calibrator, random_state, logits, labels, sample_weight, groups)
+    fits, (before, after, costs) = _cross_validated(g, given, random_state, progress)
     gain, paired = paired_gain(before, after, given.weights, given.groups)
     loss = float(np.average(before, weights=given.weights))
     cost = float(np.average(costs, weights=given.weights))
@@ -251,12 +244,9 @@ def rows_needed(
     >>> rows_needed(3 * z, labels, calibrator=TemperatureScaling()).sentence()[:42]
     'with 2 times the rows NLL would hardly cha'
     """
-    seed = whole_number(random_state, "random_state", least=0)
-    method = _chosen(calibrator, seed)
-    given = _counted(_rows_to_fit(method, logits, labels, sample_weight, groups))
-    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
-    fits = _fits_without_folds(method, given, folds, progress, "fitting without each fold")
-    held_out = _row_losses([fitted.map for fitted in fits], folds, given)[1]
+    method, given = _method_and_rows(calibrator, random_state, logits, labels, sample_weight, groups)
+    given = _counted(given)
+    _, (_, held_out, _) = _cross_validated(method, given, random_state, progress)
     training = smooth_loss("log").rows(apply_map(method._fit(given).map, given.logits), given.labels)
     held_out = np.minimum(held_out, _WORST)
     difference, error = paired_gain(held_out, np.minimum(training, _WORST), given.weights, given.groups)
@@ -283,49 +273,48 @@ def _counted(given: Predictions) -> Predictions:
     return given
 
 
-def _fits_without_folds(
-    g: Calibrator, given: Predictions, folds: Ints, progress: bool | None, title: str
-) -> "list[Fitted]":
-    """Return one fit per fold, to the rows outside it."""
-    n_fits = int(folds.max()) + 1
+def _method_and_rows(
+    calibrator: object, random_state: int, logits: Any, labels: Any, sample_weight: Any, groups: Any
+) -> tuple[Calibrator, Predictions]:
+    """Return the calibrator that the user passed, or `AutoCalibrator`, and the rows, as arrays or as a record."""
+    seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
+    method: Calibrator = AutoCalibrator(random_state=seed, progress=False)
+    if calibrator is not None:
+        method = calibrator_of(calibrator)
+    if not isinstance(logits, Predictions | Confidences):
+        return method, method._check_input(logits, labels, sample_weight, groups)
+    if not labels is sample_weight is groups is None:
+        raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
+    return method, two_classes(method.inputs, logits)
+
+
+def _cross_validated(
+    g: Calibrator, given: Predictions, random_state: int, progress: bool | None
+) -> "tuple[list[Fitted], Floats]":
+    """Return a fit without each fold, and for each row: its loss, its loss by the g that had not seen it, and the cost.
+
+    The cost is that of learning g.
+    """
+    folds = assign_folds(len(given), given.groups, _FOLDS, random_state)
+    fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
     fits = []
-    with progress_bar(progress, title, n_fits) as advance:
-        for fold in range(n_fits):
+    with progress_bar(progress, "fitting without each fold", int(folds.max()) + 1) as advance:
+        for fold in range(int(folds.max()) + 1):
             try:
                 fits.append(g._fit(given.take(folds != fold)))
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
-    return fits
-
-
-def _chosen(calibrator: object, seed: int) -> Calibrator:
-    """Return the calibrator that the user passed, or `AutoCalibrator`."""
-    if calibrator is None:
-        return AutoCalibrator(random_state=seed, progress=False)
-    return calibrator_of(calibrator)
-
-
-def _rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:
-    """Return the rows that the user passed as arrays or as a record."""
-    if not isinstance(logits, Predictions | Confidences):
-        return calibrator._check_input(logits, labels, sample_weight, groups)
-    if not labels is sample_weight is groups is None:
-        raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
-    return two_classes(calibrator.inputs, logits)
-
-
-def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> Floats:
-    """Return for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
     losses = np.empty((3, len(given)))
     log_loss = smooth_loss("log").rows
-    for rows in row_blocks(len(given), len(maps) * given.n_classes):
+    for rows in row_blocks(len(given), len(fits) * given.n_classes):
+        logits = given.logits[rows]
         labels = given.labels[rows]
-        by_fold = np.array([log_softmax(apply_map(each, given.logits[rows])) for each in maps])
-        losses[0, rows] = log_loss(apply_map(Chain(()), given.logits[rows]), labels)
+        by_fold = np.array([log_softmax(apply_map(fitted.map, logits)) for fitted in fits])
+        losses[0, rows] = log_loss(apply_map(Chain(()), logits), labels)
         losses[1, rows] = log_loss(by_fold[folds[rows], np.arange(len(labels))], labels)
         losses[2, rows] = _cost(by_fold).clip(min=0.0)  # rounding may leave less
-    return losses
+    return fits, losses
 
 
 # The cost of learning g, from how far the g of different folds differ. Any two of K folds share all training rows
@@ -344,7 +333,7 @@ def _resolution(given: Predictions) -> float:
     A gap of G has a variance of 2 G per row; so G = 2 sqrt(2 G / n) gives
     8 / n. If g finds nothing, and so has no spread, it may have missed this much.
     """
-    weights = np.ones(len(given)) if given.weights is None else given.weights / given.weights.max()
+    weights = row_weights(given)
     if given.groups is not None:
-        weights = np.bincount(np.unique(given.groups, return_inverse=True)[1], weights=weights).astype(np.float64)
-    return 4 * float((weights**2).sum() / weights.sum() ** 2)
+        weights = np.bincount(np.unique(given.groups, return_inverse=True)[1], weights).astype(np.float64)
+    return 4 / effective_rows(weights)

@@ -58,8 +58,7 @@ class ShiftTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
-        found: dict[str, Any] = json_ready({**asdict(self), "p_value": self.p_value, "shifted": self.shifted})
-        return found
+        return json_ready(asdict(self) | {"p_value": self.p_value, "shifted": self.shifted})
 
     def __str__(self) -> str:
         if math.isnan(self.p_value):

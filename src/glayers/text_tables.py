@@ -1,9 +1,10 @@
-"""Rows of cells, the first of them headings -> a table as Markdown, as HTML, as text, or for the terminal.
+"""Numbers and names -> text; rows of cells, the first of them headings -> a table as Markdown, HTML or text.
 
-Also p-values as text, and numbers as JSON has them.
+Also numbers as JSON has them.
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +13,57 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _Value = TypeVar("_Value")
+
+
+def shortened(name: str, most: int = 40) -> str:
+    """Return a name that fits a menu, an axis or a title: cut to `most` characters if it is longer.
+
+    >>> shortened("a" * 50, most=5)
+    'aaaa…'
+    """
+    if len(name) <= most:
+        return name
+    return name[: most - 1] + "…"
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def plural(number: float, singular: str) -> str:
+    """Return a number of things.
+
+    >>> plural(1, "row"), plural(1200, "row"), plural(2, "class")
+    ('1 row', '1,200 rows', '2 classes')
+    """
+    if round(number) == 1:
+        return f"1 {singular}"
+    ending = "es" if singular.endswith("s") else "s"
+    return f"{number:,.0f} {singular}{ending}"
+
+
+def percent(fraction: float, digits: int = 2) -> str:
+    """Return a fraction in percent, with so many decimals or, if it is small, with two significant digits.
+
+    >>> percent(0.25), percent(0.25, 0), percent(0.00001234)
+    ('25.00 %', '25 %', '0.0012 %')
+    """
+    if fraction != 0:
+        digits = max(digits, 1 - math.floor(math.log10(abs(100 * fraction))))
+    return f"{100 * fraction:.{min(digits, 6)}f} %"
+
+
+def points(fraction: float) -> str:
+    """Return a difference of fractions in points, with its sign, which zero has not.
+
+    >>> points(0.0312), points(-0.00001)
+    ('+3.1', '0.0')
+    """
+    number = round(100 * fraction, 1)
+    if number == 0:
+        return "0.0"
+    return f"{number:+.1f}"
 
 
 def p_text(p_value: float, n_draws: int | None = None) -> str:
@@ -36,8 +88,7 @@ def json_ready(value: _Value) -> _Value:
     {'p_value': None, 'counts': [1, 2]}
     """
     text = json.dumps(value, default=lambda array: array.tolist())
-    ready: _Value = json.loads(text, parse_constant=lambda _: None)
-    return ready
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

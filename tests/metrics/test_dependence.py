@@ -8,7 +8,7 @@ import pytest
 
 from glayers import Confidences, metrics
 from glayers.metrics import label, rank
-from glayers.report.words import ks_sentence
+from glayers.report.verdict import ks_sentence
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 

@@ -24,7 +24,7 @@ from glayers.report.answers import (
     verdict_sentence,
 )
 from glayers.report.figures import FIGURES, Shown
-from glayers.report.words import points
+from glayers.text_tables import points
 from tests.report.html_comparisons import Compared, overconfident, overconfident_page, page_of, sampled_rows
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,8 +7,7 @@ from rich.console import Console
 
 from glayers import metrics
 from glayers.metrics import OmnibusTest, Scorecard, calibration_test
-from glayers.report.verdict import confidence_sentence, direction
-from glayers.report.words import ks_sentence
+from glayers.report.verdict import confidence_sentence, direction, ks_sentence
 from glayers.text_tables import p_text, terminal_table
 from tests.metrics.simulation import sample
 from tests.strategies import make_case

@@ -20,7 +20,7 @@ from glayers.predictions import Confidences
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.formats import FORMATS, to_bytes, write_parquet
 from glayers.predictions.source import Chunks, Source
-from glayers.report.words import plural
+from glayers.text_tables import plural
 
 _OUT = f"Where to write: {', '.join(FORMATS)}; for many files a directory, which gets Parquet files."
 _PRIOR = "For --method auto, an earlier calibrator for the same classes; may be repeated."

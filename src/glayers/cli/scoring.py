@@ -25,8 +25,7 @@ from glayers.metrics.scorecard import LabelScorecards, card_of, rows_to_score, s
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
-from glayers.report.verdict import class_gaps, confidence_sentence, findings, verdict
-from glayers.report.words import ks_sentence
+from glayers.report.verdict import class_gaps, confidence_sentence, findings, ks_sentence, verdict
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:

@@ -181,15 +181,19 @@ class Bootstrapped:
         """
         unreliable = self._unreliable_because()
         one_sided = ""
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
         if self.metric.kind == "share" and not self.is_difference:
             low, high = self._exact_ends(level)
         else:
-            low, high = self._ends(level)
+            low, high = [self._end(side * z, *self._correction()) for side in (-1, 1)]
         if self.metric.kind == "error" and not self.is_difference and not unreliable:
             low = min(low, self._lower_end(level))
             one_sided = self._one_sided_because(low)
         if one_sided:
-            low, high = self.metric.lowest, self._upper_bound(level)
+            # Skewness may only raise it, and it is as far out as the upper of two ends, because rows that show a small
+            # error by chance choose the bound.
+            low = self.metric.lowest
+            high = max(self.value, self._end(z, 0.0, max(self._correction()[1], 0.0)))
         if not self.is_difference:
             low = max(low, self.metric.lowest)
             high = min(high, self.metric.highest)
@@ -211,20 +215,6 @@ class Bootstrapped:
                     reached = max(reached, float(np.abs(self.value) / np.float64(self.standard_error)))
         freedom = self._degrees_of_freedom
         return min(1.0, 2 * float(stdtr(freedom, -reached / math.sqrt(1 + 1 / freedom))))
-
-    def _ends(self, level: float) -> tuple[float, float]:
-        """Return the ends of the BCa interval, or of the percentile interval."""
-        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
-        return self._end(-z, *self._correction()), self._end(z, *self._correction())
-
-    def _upper_bound(self, level: float) -> float:
-        """Return what an error stays below; skewness may only raise it.
-
-        It is as far out as the upper of two ends, because rows that show a small error by chance choose the bound.
-        """
-        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
-        _, acceleration = self._correction()
-        return max(self.value, self._end(z, 0.0, max(acceleration, 0.0)))
 
     def _end(self, z: float, bias: float, acceleration: float) -> float:
         """Return the resample that lies z standard errors from the middle, by Efron's formula."""
@@ -396,7 +386,12 @@ class Resampling:
         """Yield the columns in blocks that fit the cache: the sample, each block left out, each resample."""
         columns = self._columns()
         while counts := list(islice(columns, self._width)):
-            yield self._block(np.stack(counts, axis=1, dtype=np.float64))
+            weights = np.stack(counts, axis=1, dtype=np.float64)
+            if self.grouped:
+                weights = weights[self.groups]
+            weights *= self.row_weights[:, None]
+            weights /= weights.sum(axis=0)
+            yield Block(weights)
 
     def _columns(self) -> Iterator[Array]:
         """Yield how often each unit counts, column by column."""
@@ -412,12 +407,3 @@ class Resampling:
         for _ in range(self.n_resamples):
             drawn = (rng.random(size) * size).astype(np.int64)
             yield np.bincount(self.units[drawn], minlength=self.n_units)
-
-    def _block(self, counts: Floats) -> Block:
-        """Turn counts of units (units, b), which are overwritten, into weights of rows."""
-        weights = counts
-        if self.grouped:
-            weights = counts[self.groups]
-        weights *= self.row_weights[:, None]
-        weights /= weights.sum(axis=0)
-        return Block(weights)

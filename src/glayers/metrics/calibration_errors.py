@@ -19,12 +19,13 @@ Brent's method finds the bandwidth in a dozen steps.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import BLOCK_ENTRIES, Bools, Floats, Ints, map_row_blocks, row_blocks
+from glayers.arrays import BLOCK_ENTRIES, Bools, Floats, Ints, map_row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import (
     N_BINS,
@@ -218,22 +219,29 @@ def _segment_starts(scores: Floats, falls: Bools) -> Ints:
 
 def error_of_each_class(rows: Rows, weights: Floats) -> Floats:
     """Return the KS error of "the label is this class", for each of the rows' classes."""
+    return _of_each_class(rows, weights, _ks_of_residuals)
+
+
+def _of_each_class(rows: Rows, weights: Floats, error: Callable[[Floats, Floats], float]) -> Floats:
+    """Return an error of "the label is this class" by the scores and weight * (score - hit), for each class."""
     chosen = rows.classes or range(rows.n_classes)
 
     def errors(part: slice) -> list[float]:
         classes = chosen[part]
         columns = rows.probabilities[:, classes.start : classes.stop].T.astype(np.float64, order="C")
         refuse_outside_unit_interval(columns.T, "probabilities")
-        found = []
-        for c, scores in zip(classes, columns, strict=True):
-            order = np.argsort(scores)
-            gaps = np.abs(np.cumsum((weights * (scores - (rows.labels == c)))[order]))
-            found.append(gaps[last_of_ties(scores[order])].max())
-        return found
+        numbered = zip(classes, columns, strict=True)
+        return [error(scores, weights * (scores - (rows.labels == c))) for c, scores in numbered]
 
     # A cache line of a row holds some columns; of many rows fewer are copied, which bounds the memory.
     width = max(1, min(32, 1_000_000 // len(weights)))
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
+
+
+def _ks_of_residuals(scores: Floats, residuals: Floats) -> float:
+    order = np.argsort(scores)
+    gaps = np.abs(np.cumsum(residuals[order]))
+    return float(gaps[last_of_ties(scores[order])].max())
 
 
 def _ks(event: Scored, block: Block) -> Floats:
@@ -377,17 +385,11 @@ def _ece(event: Scored, block: Block, n_bins: int = N_BINS) -> Floats:
 def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
     """Return the ECE of "the label is this class", for each of the rows' classes."""
     edges = inner_edges(n_bins)
-    first = np.arange(rows.n_classes) * n_bins
-    gap = np.zeros(rows.n_classes * n_bins)
-    for some in row_blocks(*rows.probabilities.shape):
-        block = rows.probabilities[some]
-        refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
-        places = first + bin_of(block, edges)
-        gap += np.bincount(places.ravel(), (weights[some, None] * block).ravel(), len(gap))
-    own = first[rows.labels] + bin_of(rows.of_label, edges)
-    gap -= np.bincount(own, weights, len(gap))
-    errors = np.abs(gap).reshape(-1, n_bins).sum(axis=1)
-    return errors[rows.classes or slice(None)]
+    return _of_each_class(rows, weights, lambda scores, residuals: _ece_of_residuals(scores, residuals, edges))
+
+
+def _ece_of_residuals(scores: Floats, residuals: Floats, edges: Floats) -> float:
+    return float(np.abs(np.bincount(bin_of(scores, edges), residuals)).sum())
 
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:

@@ -13,7 +13,7 @@ Testing", 1993.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
 
@@ -40,25 +40,11 @@ from glayers.metrics.events import (
     rank,
     top,
 )
-from glayers.metrics.null_distribution import (
-    RunningSum,
-    Statistic,
-    generator,
-    in_cells,
-    label_law,
-    redraw,
-)
+from glayers.metrics.null_distribution import RunningSum, generator, in_cells, label_law, redraw
 from glayers.predictions import Predictions
 from glayers.text_tables import html_table, json_ready, p_text
 
-__all__ = [
-    "CalibrationTest",
-    "OmnibusTest",
-    "calibration_test",
-    "classwise_ks_test",
-    "ece_test",
-    "ks_test",
-]
+__all__ = ["CalibrationTest", "OmnibusTest", "calibration_test", "classwise_ks_test", "ece_test", "ks_test"]
 
 # Of its expected hits (or misses), what a failing group lacks. With 1, nothing unseen could ever cause a rejection, but
 # an error of 15 points in 16 images would hardly be significant. With 0.6 it is, and groups that fail as a whole keep
@@ -67,17 +53,16 @@ _FAILURE_SEVERITY = 0.6
 POWER = 0.8  # with which an error would have been found: the usual choice in planning a study
 TOLERANCE = 0.02  # an error of 2 points of confidence: most uses of probabilities tolerate as much
 _DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can be exact
-_FEWER_DRAWS = 199
+FEWER_DRAWS = 199  # where a draw is slow, as of probabilities that may be true, or the p-value is not shown
 _MANY_ENTRIES = 5_000_000  # probabilities from where on there are fewer draws
-_PLAUSIBLE_DRAWS = 199  # of probabilities that may be true: each takes as long as applying a calibrator
 _MOST_ALLOWED = 0.1  # a mean KS error: a fit that allows more knows too little to be judged by it
 _CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator needs no more calibration rows
 Verdict: TypeAlias = Literal[
     "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
 ]
-_MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)| of Brownian motion: the KS error in standard deviations
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
+_LABELS = {"ks": "KS ({})", "ece": "ECE ({})", _RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
 _BELOW_THE_TOP = {
     (_RANK_2,): "the second class is",
     (_CLASSES,): "the classes taken together are",
@@ -215,13 +200,10 @@ class OmnibusTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        tests = {}
-        for name, test in self.tests.items():
-            tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
         names = ["verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level"]
-        names += ["allowed", "rows_needed"]
-        found: dict[str, Any] = json_ready({name: getattr(self, name) for name in names})
-        return found | {"sentence": str(self), "tests": json_ready(tests)}
+        found: dict[str, Any] = {name: getattr(self, name) for name in [*names, "allowed", "rows_needed"]}
+        tests = {name: vars(test) | {"adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
+        return json_ready(found | {"sentence": str(self), "tests": tests})
 
     @property
     def finding(self) -> str:
@@ -245,9 +227,7 @@ class OmnibusTest:
 
     def _label(self, name: str) -> str:
         """Return the name of a test as people read it."""
-        labels = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
-        labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-        return labels[name]
+        return _LABELS[name].format(self.event)
 
     def _repr_html_(self) -> str:
         lines = [[self._label(name), *test._cells(), f"{self.adjusted[name]:.4g}"] for name, test in self.tests.items()]
@@ -328,29 +308,25 @@ def calibration_test(
     if event is not None:
         given = scored
     if n_resamples is None:
-        n_entries = len(given) * max(1, given.n_classes)
-        n_resamples = _DRAWS if n_entries < _MANY_ENTRIES else _FEWER_DRAWS
+        n_resamples = _DRAWS
+        if len(given) * max(1, given.n_classes) >= _MANY_ENTRIES:
+            n_resamples = FEWER_DRAWS
     rng = generator(n_resamples, level, random_state)
-    rows, sums = _running_sums(given, scored)
-    statistics: dict[str, Statistic] = {name: running.errors for name, running in sums.items()}
-    values = {name: running.error for name, running in sums.items()}
-    if isinstance(given, Rows) and given.groups is None:
-        statistics[_CLASSES] = _class_statistic(given)
-        values[_CLASSES] = float(error_of_each_class(given, given.weights).mean())
+    rows, statistics = _statistics(given, scored)
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
     least = math.ceil(len(statistics) / (1 - level) - ROUNDING) - 1
     whole_number(n_resamples, f"for {len(statistics)} tests at level {level:g}, n_resamples", least)
     drawn = redraw(rows, list(statistics.values()), n_resamples, rng, progress)
-    tests, adjusted = _compared(values, drawn, sums, level)
+    tests, adjusted = _compared(statistics, drawn, level)
     tests["ks"] = replace(tests["ks"], value=RunningSum(scored).error)  # cells hide a little of it, also in draws
     allowed = None
     needed = None
     weighted = isinstance(rows, Rows) and rows.cached(label_law) is not None
     if isinstance(given, Rows) and not weighted and _knows_its_error(calibrator, before, given):
-        count = min(n_resamples, max(least, _PLAUSIBLE_DRAWS))
+        count = min(n_resamples, max(least, FEWER_DRAWS))
         truths = calibrator.plausible(before, count, random_state)
         drawn = redraw(given, list(statistics.values()), count, rng, progress, truths)
-        of_fit, found = _compared(values, drawn, sums, level)
+        of_fit, found = _compared(statistics, drawn, level)
         if of_fit["ks"].expected < _MOST_ALLOWED:
             allowed = found
             needed = _rows_needed(tests, of_fit, calibrator.diagnostics_.rows)
@@ -383,15 +359,22 @@ def _knows_its_error(calibrator: Any, before: Any, rows: Rows) -> bool:
 
 
 def _compared(
-    values: dict[str, float], drawn: Floats, sums: dict[str, RunningSum], level: float
+    statistics: "dict[str, Statistic]", drawn: Floats, level: float
 ) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
-    """Compare errors with those of draws; return the tests, and their p-values adjusted for each other."""
+    """Compare errors with those of draws; return the tests, and their p-values adjusted for each other.
+
+    They are adjusted by the smallest p-values of the same draws, and nan if groups are too few.
+    """
     tests = {}
-    for (name, value), errors in zip(values.items(), drawn.T, strict=True):
-        tests[name] = compare_with_draws(value, errors, level)
-        if name in sums:
-            tests[name] = _allow_for_unseen_failures(sums[name], tests[name])
-    return tests, _adjusted(tests, drawn)
+    for (name, statistic), errors in zip(statistics.items(), drawn.T, strict=True):
+        tests[name] = _tested(statistic, errors, level)
+    if np.isnan(drawn).any():
+        return tests, dict.fromkeys(tests, math.nan)
+    values = [test.value for test in tests.values()]
+    p_values = np.column_stack([_p_values(errors) for errors in np.vstack([values, drawn]).T])
+    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
+    # Groups that fail unseen may have raised the p-value of a single test above that of its draws.
+    return tests, {name: max(p, tests[name].p_value) for name, p in zip(tests, adjusted, strict=True)}
 
 
 def _rows_needed(
@@ -532,9 +515,8 @@ def classwise_ks_test(
             "classwise_ks_test needs independent rows; with groups test each class by "
             "ks_test(..., event=label(c), groups=...) and pass the p-values to adjust"
         )
-    drawn = redraw(rows, [_class_statistic(rows)], n_resamples, rng, progress)
-    value = float(error_of_each_class(rows, rows.weights).mean())
-    return compare_with_draws(value, drawn[:, 0], level)
+    errors = ClassErrors(rows)
+    return _tested(errors, redraw(rows, [errors], n_resamples, rng, progress)[:, 0], level)
 
 
 def rejects(p_value: float, level: float) -> bool:
@@ -583,10 +565,8 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     return adjusted
 
 
-def _drawn_rows(
-    given: Rows | Scored, event: Event | str = top, edges: Floats = BIN_EDGES
-) -> tuple[Rows | Scored, Ints | None]:
-    """Return what to draw for one event, and the classes (n, r) of labels that make it happen.
+def _drawn_event(given: Rows | Scored, event: Event | str, edges: Floats) -> tuple[Rows | Scored, Scored, Ints | None]:
+    """Return what to draw for one event, its event, and the classes (n, r) of labels that make it happen.
 
     Given the scores of an event its outcomes are coin flips, so hits are drawn, and no classes are named. Weights that
     are a function of the label need labels.
@@ -596,25 +576,24 @@ def _drawn_rows(
         p = np.column_stack([1 - scored.scores, scored.scores])
         given = Rows(p, scored.hits.astype(np.int64), given_weights=scored.given_weights, groups=scored.groups)
         event = label(1)
-    if given.cached(label_law) is None:
-        return in_cells(scored, edges), None
-    return given, as_event(event).classes_of(given)
+    if given.cached(label_law) is not None:
+        return given, scored, as_event(event).classes_of(given)
+    cells = in_cells(scored, edges)
+    return cells, cells, None
 
 
-def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows | Scored, dict[str, RunningSum]]:
-    """Return what to draw, and the running sums of `calibration_test` by name."""
-    rows: Rows | Scored = given
-    named: Ints | None = None
-    if isinstance(given, Rows):
-        named = top.classes_of(given)
-    else:
-        rows, named = _drawn_rows(given)
-    if isinstance(rows, Scored):
-        scored = rows
-    sums = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
-    if isinstance(given, Rows) and given.n_classes > 2:  # of two classes the second is not new
-        sums[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
-    return rows, sums
+def _statistics(given: Rows | Scored, scored: Scored) -> "tuple[Rows | Scored, dict[str, Statistic]]":
+    """Return what to draw, and the errors of `calibration_test` by name."""
+    if isinstance(given, Scored):
+        rows, event, named = _drawn_event(given, top, BIN_EDGES)
+        return rows, {"ks": RunningSum(event, named), "ece": RunningSum(event, named, BIN_EDGES)}
+    named = top.classes_of(given)
+    found: dict[str, Statistic] = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
+    if given.n_classes > 2:  # of two classes the second is not new
+        found[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
+    if given.groups is None:
+        found[_CLASSES] = ClassErrors(given)
+    return given, found
 
 
 def _test_event(
@@ -627,51 +606,60 @@ def _test_event(
 ) -> CalibrationTest:
     """Test the ECE of an event in bins with these edges, or its KS error without edges."""
     rng = generator(n_resamples, level, random_state)
-    scored = check_event(given, event=event)
-    rows, named = _drawn_rows(given, event, BIN_EDGES if edges is None else edges)
-    running = RunningSum(rows if isinstance(rows, Scored) else scored, named, edges)
-    drawn = redraw(rows, [running.errors], n_resamples, rng)
-    found = _allow_for_unseen_failures(running, compare_with_draws(running.error, drawn[:, 0], level))
-    return replace(found, value=RunningSum(scored, edges=edges).error)  # cells hide a little of it, also in draws
+    rows, drawn_event, named = _drawn_event(given, event, BIN_EDGES if edges is None else edges)
+    running = RunningSum(drawn_event, named, edges)
+    found = _tested(running, redraw(rows, [running], n_resamples, rng)[:, 0], level)
+    value = RunningSum(check_event(given, event=event), edges=edges).error  # cells hide a little of it, also in draws
+    return replace(found, value=value)
 
 
-def _allow_for_unseen_failures(running: RunningSum, found: CalibrationTest) -> CalibrationTest:
-    """Raise the p-value and the bound to what groups that fail as a whole, and were not seen, could explain.
+def _tested(statistic: "Statistic", drawn: Floats, level: float) -> CalibrationTest:
+    """Compare an error with drawn ones, and with what groups that fail as a whole, and were not seen, could explain.
 
     No draws show what happens rarely to a whole group and happened to none of the few that were seen. Without such a
     group, the others look better than the model says, and like independent rows. Groups may fail as often as would
     make the model calibrated, with probability gap / (gap + gap if failed).
     """
-    groups = running.groups
-    if groups is None or found.too_few_groups:
+    found = compare_with_draws(statistic.error, drawn, level)
+    if isinstance(statistic, ClassErrors) or statistic.groups is None or found.too_few_groups:
         return found
-    signs = running.signs()
-    sizes = np.bincount(groups)
-    weights = running.weights * (sizes[groups] > 1)
-    expected = np.where(signs > 0, running.scores, 1 - running.scores) * np.abs(signs)
-    gap = float(weights * signs @ (running.hits - running.scores))
+    signs = statistic.signs()
+    sizes = np.bincount(statistic.groups)
+    weights = statistic.weights * (sizes[statistic.groups] > 1)
+    expected = np.where(signs > 0, statistic.scores, 1 - statistic.scores) * np.abs(signs)
+    gap = float(weights * signs @ (statistic.hits - statistic.scores))
     gap_if_failed = _FAILURE_SEVERITY * float(weights @ expected)
     rest = found.value - gap
     if gap <= 0 or rest > found.bound:  # the rows outside groups of several rows suffice to reject
         return found
     n_groups = np.count_nonzero(sizes > 1)
     none_failed = (gap_if_failed / (gap_if_failed + gap)) ** n_groups
-    explained = gap_if_failed * ((1 - found.level) ** (-1 / n_groups) - 1)
+    explained = gap_if_failed * ((1 - level) ** (-1 / n_groups) - 1)
     return replace(found, p_value=max(found.p_value, none_failed), bound=max(found.bound, rest + explained))
 
 
-def _class_statistic(rows: Rows) -> Statistic:
-    """Return the function from labels and weights (b, n) to the mean KS error over classes."""
-    if rows.cached(label_law) is not None:
-        return partial(_class_errors_of_weights, rows)
-    from_labels = _class_errors_of_labels(rows)
-    return lambda batch, _weights: np.array([from_labels(labels).mean() for labels in batch])
+class ClassErrors:
+    """The mean KS error over classes, of the observed labels and, when it is called, of drawn ones."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.error = float(error_of_each_class(rows, rows.weights).mean())
+
+    def __call__(self, batch: Ints, weights: Floats) -> Floats:
+        """Return the error for each line of labels (b, n) and weights (b or 1, n)."""
+        if self.rows.cached(label_law) is None:
+            return np.array([self._of_labels(labels).mean() for labels in batch])
+        errors = []
+        for labels, own in zip(batch, weights, strict=True):
+            errors.append(error_of_each_class(replace(self.rows, labels=labels), own).mean())
+        return np.array(errors)
+
+    @cached_property
+    def _of_labels(self) -> Callable[[Ints], Floats]:
+        return _class_errors_of_labels(self.rows)
 
 
-def _class_errors_of_weights(rows: Rows, batch: Ints, weights: Floats) -> Floats:
-    """Return mean KS errors over classes where each line of labels has weights of its own."""
-    drawn = zip(batch, weights, strict=True)
-    return np.array([error_of_each_class(replace(rows, labels=labels), own).mean() for labels, own in drawn])
+Statistic: TypeAlias = RunningSum | ClassErrors
 
 
 def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
@@ -720,20 +708,6 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
     return errors
 
 
-def _adjusted(tests: dict[str, CalibrationTest], drawn: Floats) -> dict[str, float]:
-    """Adjust the p-values of tests by the smallest ones of the same draws; nan if groups are too few."""
-    if np.isnan(drawn).any():
-        return dict.fromkeys(tests, math.nan)
-    values = np.array([test.value for test in tests.values()])
-    p_values = np.column_stack([_p_values(column) for column in np.vstack([values, drawn]).T])
-    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
-    found = {}
-    for (name, test), p_value in zip(tests.items(), adjusted, strict=True):
-        # Groups that fail unseen may have raised the p-value of a single test above that of its draws.
-        found[name] = max(p_value, test.p_value)
-    return found
-
-
 def _p_values(errors: Floats) -> Floats:
     """Return the share of all errors that reach each of them, less a part of one error that breaks ties between tests.
 
@@ -765,12 +739,12 @@ def detectable_error(event: Scored, test: CalibrationTest, n_tests: int, by_labe
     if test.too_few_groups:
         return math.nan
     allowed = 1 - test.level
-    critical = test.bound
-    critical *= _height(allowed / n_tests) / _height(allowed)
+    critical = test.bound * _height(allowed / n_tests) / _height(allowed)
     independent = _deviation(event, 0.0)
     wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
     if (event.groups is not None or by_label) and independent > 0:
-        wider = max(1.0, test.expected / (_MEAN_LARGEST * independent))
+        # Of Brownian motion, max |B(t)| has the mean sqrt(pi / 2): the KS error in standard deviations.
+        wider = max(1.0, test.expected / (math.sqrt(math.pi / 2) * independent))
     error = critical
     for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time
         error = critical + NormalDist().inv_cdf(POWER) * wider * _deviation(event, error)

@@ -212,17 +212,13 @@ def one_of(classes: Iterable[int | str]) -> Event:
 class Memoized:
     """Keeps what several metrics need, so that it is computed once per object."""
 
-    @cached_property
-    def _cache(self) -> dict[tuple[Hashable, ...], Any]:
-        return {}
-
     def cached(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
         """Return make(self, *settings), computed at the first call only."""
+        cache: dict[Any, _Made] = vars(self).setdefault("_cache", {})
         key = (make, *settings)
-        if key not in self._cache:
-            self._cache[key] = make(self, *settings)
-        made: _Made = self._cache[key]
-        return made
+        if key not in cache:
+            cache[key] = make(self, *settings)
+        return cache[key]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -291,20 +287,25 @@ class Scored(Weighted):
         """The event itself."""
         return self
 
+    @cached_property
+    def ascending(self) -> Ints:
+        """The rows of positive weight, in ascending order of score."""
+        order = np.argsort(self.scores, kind="stable")
+        return order[self.weights[order] > 0]
+
 
 @dataclass(frozen=True, eq=False)
 class Rows(Weighted):
-    """Probabilities (n, k) and labels (n,); logits where these are known.
+    """Probabilities (n, k) and labels (n,).
 
     `classes` are those that class-wise metrics add up, None for all: many classes are sorted some at a time.
     """
 
     probabilities: Array
     labels: Ints
-    logits: Array | None = None
     class_names: tuple[str, ...] | None = None
     classes: range | None = None
-    losses: Floats | None = None  # log loss of each row, from the logits
+    losses: Floats | None = None  # log loss of each row, where logits are known
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -372,7 +373,7 @@ def _class_number(rows: Rows, c: int | str) -> int:
     return rows.class_names.index(c)
 
 
-def last_of_ties(ascending: Floats) -> Bools:
+def last_of_ties(ascending: Array) -> Bools:
     """Whether each of these sorted scores is the last of those that are equal, or differ by rounding only.
 
     >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()
@@ -481,11 +482,9 @@ def _of_record(given: Predictions | Confidences) -> Rows | Scored:
     if isinstance(given, Confidences):
         return Scored(given.confidence, given.correct.astype(np.float64), **extras)
     probabilities, losses = probabilities_and_losses(given.logits, given.labels)
-    return Rows(probabilities, given.labels, given.logits, given.class_names, losses=losses, **extras)
+    return Rows(probabilities, given.labels, given.class_names, losses=losses, **extras)
 
 
 def check_seed(random_state: int | None) -> int | None:
     """Return a seed that is a whole number, or None for other draws each time."""
-    if random_state is None:
-        return None
-    return whole_number(random_state, "random_state", 0, 2**128)
+    return None if random_state is None else whole_number(random_state, "random_state", 0, 2**128)

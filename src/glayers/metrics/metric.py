@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints
+from glayers.arrays import Array, Floats, Ints, kish
 from glayers.metrics.events import Memoized, Rows, Scored, class_events, rank_events
 
 __all__ = ["Metric"]
@@ -181,6 +181,13 @@ def mean(values: Floats, block: Block) -> Floats:
 def membership(place: Ints, n_places: int) -> Any:
     """Return the sparse matrix (places, rows) whose product adds up the rows of each place."""
     return sums_by_place(place[:, None], np.ones((len(place), 1)), n_places)
+
+
+def weight_in(place: Ints, weights: Array, n_places: int = 0) -> tuple[Floats, Floats, Floats]:
+    """Return the weight of the rows of each place, that of their squares, and the effective number of these rows."""
+    total = np.bincount(place, weights, n_places).astype(np.float64)
+    squares = np.bincount(place, weights**2, n_places).astype(np.float64)
+    return total, squares, kish(total, squares)
 
 
 def sums_by_place(place: Ints, values: Floats, n_places: int) -> Any:

@@ -19,22 +19,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
+from glayers.arrays import Array, Floats, Ints, effective_rows, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import GlayersWarning
-from glayers.metrics.events import (
-    ROUNDING,
-    Rows,
-    Scored,
-    bin_of,
-    check_seed,
-    distinct_scores,
-    last_of_ties,
-)
-from glayers.metrics.metric import membership
+from glayers.metrics.events import ROUNDING, Rows, Scored, bin_of, check_seed, distinct_scores, last_of_ties
+from glayers.metrics.metric import membership, weight_in
 from glayers.progress import progress_bar
 
-_ENTRIES = 131_072  # of a batch of residuals: 1 MB in float64, so that what is made of it stays in the cache
 _LABELS = 1 << 24  # drawn at a time: 64 MB
 _PIECES = 4  # of the range of scores: 16 groups whose errors at low and high scores cancel were rejected in 58 %
 # The square of Student's t at 5 %, over that of the normal distribution, is about 1 + 2.4 / groups.
@@ -55,40 +46,35 @@ class RunningSum:
     """
 
     def __init__(self, event: Scored, named: Ints | None = None, edges: Floats | None = None) -> None:
-        order = np.argsort(event.scores, kind="stable")
-        self.order = order[event.weights[order] > 0]
+        self.order = event.ascending
         self.scores = event.scores[self.order]
         self.hits = event.hits[self.order]
         self.weights = event.weights[self.order]
         self.named = None if named is None else named[self.order]
         self.binned = edges is not None
-        places = self.scores
-        if edges is not None:
-            places = bin_of(self.scores, edges).astype(np.float64)
+        places = self.scores if edges is None else bin_of(self.scores, edges)
         self.ends = np.flatnonzero(last_of_ties(places))
         self.groups = None
         if event.groups is not None:
             self.groups = event.group_numbers[self.order]
             self._divide(self.groups)
 
-    def errors(self, outcomes: Array, weights: Floats) -> Floats:
+    def __call__(self, outcomes: Array, weights: Floats) -> Floats:
         """Return the error for each line of labels or hits (b, n) and weights (b or 1, n).
 
         With groups it is scaled to the spread that the observed groups show.
         """
-        step = max(1, _ENTRIES // len(self.order))
-        found = []
-        for first in range(0, len(outcomes), step):
-            hits = np.take(outcomes[first : first + step], self.order, axis=1)
+        errors = np.empty(len(outcomes))
+        for lines in row_blocks(len(outcomes), len(self.order)):
+            hits = np.take(outcomes[lines], self.order, axis=1)
             if self.named is not None:
                 hits = np.any([hits == named for named in self.named.T], axis=0)
-            own = weights if len(weights) == 1 else weights[first : first + step]
+            own = weights if len(weights) == 1 else weights[lines]
             residuals = np.take(own, self.order, axis=1) * (hits - self.scores)
-            errors = self._sizes(residuals)
+            errors[lines] = self._sizes(residuals)
             if self.groups is not None:
-                errors *= self._spread / self._spreads(residuals)
-            found.append(errors)
-        return np.concatenate(found)
+                errors[lines] *= self._spread / self._spreads(residuals)
+        return errors
 
     @property
     def error(self) -> float:
@@ -107,11 +93,6 @@ class RunningSum:
         return np.repeat(signs, np.diff(self.ends, prepend=-1))
 
     @property
-    def _variances(self) -> Floats:
-        scores = np.clip(self.scores, 0.0, 1.0)  # rounding may have left them just outside
-        return self.weights**2 * scores * (1 - scores)
-
-    @property
     def _residuals(self) -> Floats:
         return self.weights * (self.hits - self.scores)
 
@@ -124,7 +105,9 @@ class RunningSum:
 
     def _divide(self, groups: Ints) -> None:
         """Divide each group into cells of similar score; all pieces of the range of scores have the same variance."""
-        reached = np.cumsum(self._variances)
+        scores = np.clip(self.scores, 0.0, 1.0)  # rounding may have left them just outside
+        variances = self.weights**2 * scores * (1 - scores)
+        reached = np.cumsum(variances)
         clock = reached / (reached[-1] or 1.0)
         piece = np.minimum(_PIECES * clock, _PIECES - 1).astype(np.int64)
         cells, cell = np.unique(groups * _PIECES + piece, return_inverse=True)
@@ -132,23 +115,22 @@ class RunningSum:
         self._of_group = membership(cells // _PIECES, int(groups.max()) + 1)
         self._cell_piece = cells % _PIECES
         self._of_piece = membership(self._cell_piece, _PIECES)
-        held = np.bincount(cell, self.weights)
-        squares = np.bincount(cell, self.weights**2)
+        held, squares, counts = weight_in(cell, self.weights)
         self._cell_share = held / np.bincount(self._cell_piece, held)[self._cell_piece]
         left = 1 - self._cell_share  # centring takes as much from the square of a sum
-        others = np.maximum(kish(held, squares) - 1, 0.0)
-        counts = (others > ROUNDING) & (left > ROUNDING)
-        self._pair_weights = counts / np.where(counts, left, 1.0)
-        self._others = counts * others
+        others = np.maximum(counts - 1, 0.0)
+        paired = (others > ROUNDING) & (left > ROUNDING)
+        self._pair_weights = paired / np.where(paired, left, 1.0)
+        self._others = paired * others
         self._unseen = float(self._others @ squares) / len(cell)
-        self._counted = counts.astype(np.float64)
+        self._counted = paired.astype(np.float64)
         self._independent = float(reached[-1]) or 1.0  # where nothing is uncertain, any will do
-        variances = np.bincount(groups, self._variances)
-        n_rows = kish(np.bincount(groups, self.weights), np.bincount(groups, self.weights**2))
-        self._if_copies = float(variances @ np.maximum(n_rows - 1, 0.0))
+        of_groups = np.bincount(groups, variances)
+        n_rows = weight_in(groups, self.weights)[2]
+        self._if_copies = float(of_groups @ np.maximum(n_rows - 1, 0.0))
         # Few groups, or one that dominates the others, do not know their own spread well: the variance is raised, by
         # the groups that carry it if rows of a group are copies.
-        n_groups = max(effective_rows(variances * n_rows), 1.0)
+        n_groups = max(effective_rows(of_groups * n_rows), 1.0)
         self._spread = float(self._spreads(self._residuals[None])[0]) * math.sqrt(1 + _FEW_GROUPS / n_groups)
 
     def _spreads(self, residuals: Floats) -> Floats:
@@ -195,8 +177,7 @@ def in_cells(event: Scored, edges: Floats) -> Scored:
     # Both terms grow with the score, so that cells are runs of neighbours.
     cell = (rows_up_to - 1) * _CELLS // len(event) + bin_of(scores, edges)
     cell = np.unique(cell, return_inverse=True)[1][which]
-    weights: Floats = np.bincount(cell, event.weights).astype(np.float64)
-    counts = kish(weights, np.bincount(cell, event.weights**2))
+    weights, _, counts = weight_in(cell, event.weights)
     scores = np.bincount(cell, event.weights * event.scores) / weights
     hits = np.bincount(cell, event.weights * event.hits) / weights
     return Scored(scores, hits, counts, given_weights=weights)
@@ -224,13 +205,12 @@ def redraw(
     drawn = np.full((n_resamples, len(statistics)), np.nan)
     if rows.groups is not None and rows.n_units < _FEWEST_GROUPS:
         return drawn
+    if isinstance(rows, Scored):
+        outcomes = _hits_and_weights(rows, n_resamples, rng)
+    else:
+        outcomes = _labels_and_weights(rows, n_resamples, rng, truths)
     done = 0
     with progress_bar(progress, "redrawing labels", n_resamples) as advance:
-        outcomes: Iterator[tuple[Array, Floats]]
-        if isinstance(rows, Scored):
-            outcomes = _hits_and_weights(rows, n_resamples, rng)
-        else:
-            outcomes = _labels_and_weights(rows, n_resamples, rng, truths)
         for batch, weights in outcomes:
             lines = slice(done, done + len(batch))
             for number, statistic in enumerate(statistics):
@@ -243,9 +223,8 @@ def redraw(
 def _hits_and_weights(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Array, Floats]]:
     """Yield drawn hits of an event, or shares of hits, (b, n), and weights (1, n)."""
     scores = np.clip(event.scores, 0.0, 1.0)  # rounding may have left them just outside
-    step = max(1, _ENTRIES // len(event))
-    for first in range(0, n_resamples, step):
-        shape = (min(step, n_resamples - first), len(event))
+    for lines in row_blocks(n_resamples, len(event)):
+        shape = (lines.stop - lines.start, len(event))
         if event.counts is None:
             hits = (rng.random(shape) < scores).astype(np.float64)
         else:

@@ -555,17 +555,29 @@ def paired_differences(
     settings = Bootstrap(n_resamples, level, random_state, progress)
     if not isinstance(methods, Mapping):
         raise BadPredictions(f"methods must be a dict of predictions by name; got a {type(methods).__name__}")
-    if len(methods) < 2:
-        raise BadPredictions(f"a comparison needs at least 2 methods, by name; got {list(methods)}")
-    columns: dict[str, dict[str, Bootstrapped]] = {}
+    rows = _checked_rows(methods, labels, sample_weight, groups, event)
+    return differences_of(rows, metrics, settings)
+
+
+def _checked_rows(methods: Mapping[str, object], *given: Any) -> Iterator[tuple[str, Rows | Scored]]:
+    """Yield the rows of each method by name, after checking that they are those of the first."""
     first: Rows | Scored | None = None
-    for name, given in methods.items():
+    for name, predictions in methods.items():
         try:
-            rows = rows_to_score(given, labels, sample_weight, groups, event)
+            rows = rows_to_score(predictions, *given)
             first = first or rows
             _check_same_rows(rows, first)
         except BadPredictions as error:
             raise BadPredictions(f"{name}: {error}") from error
+        yield name, rows
+
+
+def differences_of(
+    methods: Iterable[tuple[str, Rows | Scored]], metrics: Iterable[str] | None, settings: Bootstrap
+) -> PairedDifferences:
+    """Compare every two methods; their rows are read one after the other, as those of all may not fit in memory."""
+    columns: dict[str, dict[str, Bootstrapped]] = {}
+    for name, rows in methods:
         if metrics is None:
             possible = [metric.name for metric in chosen_metrics(rows)]
             metrics = [metric for metric in ("nll", "brier", "ks", "accuracy") if metric in possible]
@@ -576,10 +588,12 @@ def paired_differences(
                 f"{name}: the NLL is infinite, because a label was given probability 0, so it has no differences. Pass "
                 f"Predictions of the logits, or leave 'nll' out of metrics"
             )
+    if len(columns) < 2:
+        raise BadPredictions(f"a comparison needs at least 2 methods, by name; got {list(columns)}")
     found = []
     for metric in chosen:
-        found += _compare({name: by_metric[metric.name] for name, by_metric in columns.items()}, level)
-    return PairedDifferences(tuple(found), level, n_resamples)
+        found += _compare({name: by_metric[metric.name] for name, by_metric in columns.items()}, settings.level)
+    return PairedDifferences(tuple(found), settings.level, settings.n_resamples)
 
 
 def _compare(columns: dict[str, Bootstrapped], level: float) -> list[Difference]:

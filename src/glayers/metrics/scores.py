@@ -10,7 +10,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from glayers.activations import probabilities_and_losses
 from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
@@ -235,7 +234,7 @@ def _confidence_squares(event: Scored) -> Floats:
 
 def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
     """Return for each row 1 if its label is among the k most probable classes, else 0."""
-    if rows.logits is None:
+    if rows.losses is None:
         _ = rows.top  # refuses values that are not probabilities
     highest = rows.top_classes(min(k, rows.n_classes))
     return (highest == rows.labels[:, None]).any(axis=1).astype(np.float64)
@@ -248,9 +247,7 @@ def _log_losses(probabilities: Floats) -> Floats:
 
 def row_losses(rows: Rows) -> Floats:
     """Return the log loss of each row."""
-    if rows.logits is not None:
-        if rows.losses is None:  # of redrawn labels
-            return probabilities_and_losses(rows.logits, rows.labels)[1]
+    if rows.losses is not None:
         return rows.losses
     refuse_outside_unit_interval(rows.of_label, "probabilities")
     return _log_losses(rows.of_label)

@@ -13,7 +13,7 @@ the same for it, in any order. Rows of a group are drawn together.
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
 
@@ -193,13 +193,9 @@ class StreamingScorecard:
 
 def _concatenated(parts: list[Rows | Scored]) -> Rows | Scored:
     """Return all rows as one record, without groups."""
-    whole: dict[str, Any] = {}
-    for field in fields(parts[0]):
-        if isinstance(getattr(parts[0], field.name), np.ndarray):
-            whole[field.name] = np.concatenate([getattr(part, field.name) for part in parts])
-    whole["given_weights"] = np.concatenate([part.own_weights for part in parts])
-    whole["groups"] = None
-    return replace(parts[0], **whole)
+    weights = np.concatenate([part.own_weights for part in parts])
+    whole = _joined_arrays(parts, [field.name for field in fields(parts[0])])
+    return replace(parts[0], **whole | {"given_weights": weights, "groups": None})
 
 
 class CompressedRows:
@@ -296,12 +292,10 @@ class Cells:
 
     def add(self, events: Ints | int, scores: Array, hits: Array, weights: Floats) -> None:
         """Add rows, each of its own event."""
-        places = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
-        products = weights * scores.astype(np.float64)
-        for hit in (0, 1):
-            chosen = hits == hit
-            np.add.at(self.weight[hit].reshape(-1), places[chosen], weights[chosen])
-            np.add.at(self.score[hit].reshape(-1), places[chosen], products[chosen])
+        places = np.where(hits, self.n_events + events, events) * self.n_cells
+        places = (places + cell_of(scores, self.octaves, self.bits)).reshape(-1)
+        np.add.at(self.weight.reshape(-1), places, weights.reshape(-1))
+        np.add.at(self.score.reshape(-1), places, (weights * scores).reshape(-1))
 
     def merge(self, other: Self) -> None:
         """Add all rows of other cells."""
@@ -339,9 +333,7 @@ class RowSample:
         self.most = most
         self.random_state = random_state
         self.n_seen = 0
-        self._parts: list[Any] = []  # the rows with these keys and places
-        self._keys = np.zeros(0, np.uint64)
-        self._places = np.zeros(0, np.uint64)
+        self._parts: list[tuple[Any, Array, Array]] = []  # rows with their keys and places
         self._below = np.uint64(2**64 - 1)  # only rows with smaller keys may still be drawn
 
     def update(self, rows: Predictions | Confidences, places: Array) -> Self:
@@ -354,14 +346,14 @@ class RowSample:
             keys = _hash_bits(_hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
         kept = np.flatnonzero(keys < self._below)  # none of most chunks of a long file
         if len(kept):
-            self._add([rows.take(kept)], keys[kept], places[kept])
+            self._add([(rows.take(kept), keys[kept], places[kept])])
         return self
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another sample with the same settings."""
         self.n_seen += other.n_seen
         self._below = min(self._below, other._below)
-        self._add(other._parts, other._keys, other._places)
+        self._add(other._parts)
         return self
 
     def result(self) -> Predictions | Confidences:
@@ -369,27 +361,27 @@ class RowSample:
         if not self._parts:
             raise BadPredictions("there are no rows to draw from")
         self._cut()
-        found: Predictions | Confidences = self._parts[0].take(np.argsort(self._places, kind="stable"))
-        return found
+        [(rows, _, places)] = self._parts
+        return rows.take(np.argsort(places, kind="stable"))
 
-    def _add(self, parts: list[Any], keys: Array, places: Array) -> None:
+    def _add(self, parts: list[tuple[Any, Array, Array]]) -> None:
         self._parts = self._parts + parts  # a new list: the other sample keeps its own
-        self._keys = np.concatenate([self._keys, keys])
-        self._places = np.concatenate([self._places, places])
-        if len(self._keys) > 1.5 * self.most:  # seldom, as it copies all rows
+        if sum(len(keys) for _, keys, _ in self._parts) > 1.5 * self.most:  # seldom, as it copies all rows
             self._cut()
 
     def _cut(self) -> None:
         """Keep the smallest keys: the longest run of whole groups that fits, but at least one group."""
-        ordered = np.sort(self._keys[self._keys < self._below])
+        parts = [rows for rows, _, _ in self._parts]
+        keys = np.concatenate([keys for _, keys, _ in self._parts])
+        places = np.concatenate([places for _, _, places in self._parts])
+        ordered = np.sort(keys[keys < self._below])
         if len(ordered) > self.most:
             fits = np.searchsorted(ordered, ordered[self.most])
             last = fits or np.searchsorted(ordered, ordered[0], side="right")
             self._below = np.append(ordered, self._below)[last]
-        kept = np.flatnonzero(self._keys < self._below)
-        self._parts = [_joined(self._parts).take(kept)]
-        self._keys = self._keys[kept]
-        self._places = self._places[kept]
+        kept = np.flatnonzero(keys < self._below)
+        whole = vars(parts[0]) | _joined_arrays(parts, vars(parts[0]))
+        self._parts = [(type(parts[0])._trusted(**whole).take(kept), keys[kept], places[kept])]
 
 
 def row_places(first: int, number: int, file: int = 0) -> Array:
@@ -420,8 +412,7 @@ def _hash_bits(keys: Array) -> Array:
         return x ^ (x >> np.uint64(31))
 
 
-def _joined(parts: list[Any]) -> Any:
-    """Return the rows of several `Predictions` or `Confidences` as one."""
-    fields = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
-    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
-    return type(parts[0])._trusted(**(vars(parts[0]) | whole))
+def _joined_arrays(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the named fields of several records that are arrays, each of all rows."""
+    arrays = [name for name in names if isinstance(getattr(parts[0], name), np.ndarray)]
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays}

@@ -9,20 +9,19 @@ import numpy as np
 from glayers.calibrators import AutoCalibrator
 from glayers.errors import listed
 from glayers.metrics import METRICS, OmnibusTest, PairedDifferences
-from glayers.metrics.calibration_tests import TOLERANCE
+from glayers.metrics.calibration_tests import FEWER_DRAWS, TOLERANCE
 from glayers.metrics.events import Scored
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
 from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, findings, verdict
-from glayers.report.words import capital, percent, plural, points, shortened
+from glayers.text_tables import capital, percent, plural, points, shortened
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 TESTS = {"ks": "confidence", "ece": "bins", "rank_2_ks": "second class", "classwise_ks": "all classes"}
-_DRAWS = 199  # of the tests of methods that are not recommended: they show pass or fail, not a p-value
 _CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 
 
@@ -68,10 +67,9 @@ class Measurements:
 
     def panels(self) -> dict[str, list[Spec]]:
         """Return the panels of every figure that can be drawn."""
-        drawable = [name for name, figure in FIGURES.items() if figure.on_page]
-        if not self.n_classes:
-            drawable = [name for name in drawable if not FIGURES[name].needs_classes]
-        return {name: FIGURES[name].specs(self.both) for name in drawable}
+        on_page = {name: figure for name, figure in FIGURES.items() if figure.on_page}
+        possible = [name for name, figure in on_page.items() if self.n_classes or not figure.needs_classes]
+        return {name: on_page[name].specs(self.both) for name in possible}
 
 
 def measure(
@@ -86,7 +84,7 @@ def measure(
     others = [name for name in compared.scorecards if name not in tests]
     with progress_bar(progress, "testing methods", len(others)) as advance:
         for name in others:
-            tests[name] = compared.calibration_test(name, _DRAWS)
+            tests[name] = compared.calibration_test(name, FEWER_DRAWS)  # shows pass or fail, not a p-value
             advance()
     metrics = [compared.loss, "ks"]
     if isinstance(compared.test, Predictions):
@@ -151,9 +149,8 @@ def _calibrated(found: Measurements) -> Cell:
         answer, tone = "Cannot tell: shared rows", "fair"
     elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
         answer, tone = "Better, not fixed", "fair"
-    reason = _failures(found.tests[name])
-    if found.n_classes and found.both[-1].predicted.off:
-        reason = _failures(found.tests[name], "single classes")
+    others = ["single classes"] if found.n_classes and found.both[-1].predicted.off else []
+    reason = _failures(found.tests[name], *others)
     gaps = " \N{RIGHTWARDS ARROW} ".join(_gap_words(method.scored) for method in found.both)
     return Cell(answer, f"Gap {gaps} points. {reason}", tone)
 
@@ -260,12 +257,11 @@ def _enough_rows(found: Measurements) -> Cell:
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:
     """Return one line per method: pass or fail of each test, and scores with what they are worth."""
     metrics = [METRICS[name] for name in (found.compared.loss, "ks", "accuracy")]
-    lines: dict[str, list[Cell]] = {}
+    parts = found.tests[found.both[0].name].tests
+    headings = [TESTS[part] for part in parts] + [metric.short_label for metric in metrics]
+    lines = {"method": [Cell(heading) for heading in headings]}
     for name, card in found.compared.scorecards.items():
         test = found.tests[name]
-        if not lines:
-            headings = [TESTS[part] for part in test.tests] + [metric.short_label for metric in metrics]
-            lines["method"] = [Cell(heading) for heading in headings]
         lines[name] = [_test_cell(test, part) for part in test.tests]
         for metric in metrics:
             value = metric.format(card[metric.name])

@@ -11,9 +11,8 @@ from glayers.metrics.bootstrap import Bootstrap
 from glayers.metrics.events import check_any
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.report.verdict import class_gaps, verdict
-from glayers.report.words import capital, plural
 from glayers.shift import shift_test
-from glayers.text_tables import markdown_table
+from glayers.text_tables import capital, markdown_table, plural
 
 __all__ = ["model_card"]
 

@@ -10,6 +10,8 @@ the lowest scores. Up to there, scores and hits add up to the two cumulative cur
 Neural Networks using Splines", ICLR 2021.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -18,13 +20,15 @@ import numpy as np
 from glayers.arrays import Bools, Floats, Ints
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.calibration_errors import inner_edges
-from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
-from glayers.report.words import class_names
+from glayers.metrics.events import Rows, Scored, bin_of, check_event, check_rows, last_of_ties
+from glayers.metrics.metric import weight_in
 
 __all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
 
 LEVEL = 0.95  # of all bands, intervals and tests
 _ROUNDING = 1e-9
+# Unicode marks for right-to-left writing: they would also turn the text around a class name.
+_TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,18 +146,21 @@ def reliability(rows: object, *, event: Event | str = top, n_bins: int = 15) -> 
     ([0.4, 0.6, 0.8], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0])
     """
     scored = check_event(rows, event=event)
-    edges = inner_edges(n_bins)
-    counted = scored.weights > 0
-    weights = scored.weights[counted]
-    scores = scored.scores[counted]
-    numbers, bins = np.unique(bin_of(scores, edges), return_inverse=True)
-    n_held = len(numbers)
-    held = sums_by(bins, weights, n_held)
-    confidence = sums_by(bins, weights * scores, n_held) / held
-    accuracy = np.clip(sums_by(bins, weights * scored.hits[counted], n_held) / held, 0.0, 1.0)
-    n_effective = held**2 / sums_by(bins, weights**2, n_held)
-    ends = _band(confidence, n_effective)
-    return Reliability(numbers / n_bins, (numbers + 1) / n_bins, confidence, accuracy, held * scored.total, *ends)
+    bins = bin_of(scored.scores, inner_edges(n_bins))
+    weight, n_effective, confidence, accuracy = _means(bins, scored, n_bins)
+    held = np.flatnonzero(weight)
+    ends = _band(confidence[held], n_effective[held])
+    count = weight[held] * scored.total
+    return Reliability(held / n_bins, (held + 1) / n_bins, confidence[held], accuracy[held], count, *ends)
+
+
+def _means(place: Ints, event: Scored, n_places: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return of the rows of each place: their weight and effective number, mean score, and share of hits."""
+    weight, _, n_effective = weight_in(place, event.weights, n_places)
+    held = np.where(weight > 0, weight, np.nan)
+    scores = np.bincount(place, event.weights * event.scores, n_places)
+    hits = np.bincount(place, event.weights * event.hits, n_places)
+    return weight, n_effective, scores / held, np.clip(hits / held, 0.0, 1.0)
 
 
 def _band(mean: Floats, n_effective: Floats) -> list[Floats]:
@@ -232,8 +239,7 @@ def ks_curves(rows: object, *, event: Event | str = top, points: int = 201, rand
     """
     scored = check_event(rows, event=event)
     test = ks_test(scored, level=LEVEL, random_state=random_state)
-    order = np.argsort(scored.scores, kind="stable")
-    order = order[scored.weights[order] > 0]
+    order = scored.ascending
     scores = scored.scores[order]
     weights = scored.weights[order]
     ends = last_of_ties(scores)  # rows of equal score enter together
@@ -279,12 +285,9 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     best = checked.probabilities.argmax(axis=1)
     k = checked.n_classes
     tail = (1 - LEVEL) / 2
-    total = sums_by(best, checked.weights, k)
+    total, _, confidence, accuracy = _means(best, checked.top, k)
     known = total > 0
-    of_class = np.where(known, total, np.nan)
-    confidence = sums_by(best, checked.weights * checked.top.scores, k) / of_class
-    accuracy = np.clip(sums_by(best, checked.weights * checked.top.hits, k) / of_class, 0.0, 1.0)
-    n = _effective_counts(checked, best)
+    n = np.where(known, _effective_counts(checked, best), np.nan)
     hits = accuracy * n
     misses = n - hits
     some_hits = np.maximum(hits, _ROUNDING)  # the beta distribution needs positive parameters
@@ -304,16 +307,15 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     return PredictedGaps(names, count, confidence - accuracy, confidence - high, confidence - low, p_value)
 
 
-def sums_by(places: Ints, values: Floats, n_places: int) -> Floats:
-    """Return the sum of the values at each place."""
-    return np.bincount(places, values, n_places).astype(np.float64)
-
-
 def _effective_counts(rows: Rows, best: Ints) -> Floats:
-    """Return for each predicted class how many independent rows its rows are worth; NaN where there are none."""
+    """Return for each predicted class how many independent rows its rows are worth."""
     n_groups = rows.group_numbers.max() + 1
     units, unit_of = np.unique(best * n_groups + rows.group_numbers, return_inverse=True)
-    weights = sums_by(unit_of, rows.weights, len(units))
-    sums = sums_by(units // n_groups, weights, rows.n_classes)
-    squares = sums_by(units // n_groups, weights**2, rows.n_classes)
-    return sums**2 / np.where(squares > 0, squares, np.nan)
+    return weight_in(units // n_groups, np.bincount(unit_of, rows.weights), rows.n_classes)[2]
+
+
+def class_names(names: Sequence[str] | None, n_classes: int) -> list[str]:
+    """Return the name of each class, with marks for right-to-left writing escaped, or its number."""
+    if names is None:
+        return [f"class {c}" for c in range(n_classes)]
+    return [_TURNING.sub(lambda mark: mark[0].encode("unicode_escape").decode(), name) for name in names]

@@ -18,10 +18,12 @@ from glayers.decisions.watch import Watch
 from glayers.metrics import METRICS, Event, top
 from glayers.metrics.events import Rows, Scored, check_event
 from glayers.report import curves
-from glayers.report.words import Unit, ks_sentence, percent, plural, shortened, written
+from glayers.report.verdict import ks_sentence
+from glayers.text_tables import percent, plural, points, shortened
 
 Value: TypeAlias = str | float  # the name of a column, or one number for all entries
 Kind: TypeAlias = Literal["line", "boxes", "segments", "dots"]
+Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text"]
 
 # The heading and the unit of a column of numbers; other columns are text under their own names.
 HEADINGS: dict[str, tuple[str, Unit]] = {
@@ -385,6 +387,25 @@ def wealth_spec(watched: Watch) -> Spec:
     x = Axis("batch", 1, last, "rows")
     y = Axis("wealth, powers of 10", unit="number")
     return Spec(x, y, tuple(marks), columns, ("question", "batch", "wealth"), summary=str(watched), height=0.6)
+
+
+def written(value: Any, unit: Unit) -> str:
+    """Return a value of a column by its unit.
+
+    >>> written(0.25, "percent"), written(1200.0, "rows"), written(math.nan, "points")
+    ('25.00 %', '1,200', '–')
+    """
+    if unit == "text":
+        return str(value)
+    if math.isnan(value):
+        return "\N{EN DASH}"
+    if unit == "percent":
+        return percent(value)
+    if unit == "points":
+        return points(value)
+    if unit == "rows":
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 FIGURES: dict[str, FigureKind] = {

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict
 from importlib.metadata import version
 from importlib.resources import files
@@ -23,8 +24,7 @@ from glayers.files import file_path, write_whole
 from glayers.predictions import Confidences, Predictions
 from glayers.report.answers import answers, headline, measure, method_lines, verdict_sentence
 from glayers.report.figures import FIGURES
-from glayers.report.words import plural, typeset
-from glayers.text_tables import json_ready
+from glayers.text_tables import json_ready, plural
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Joined into one file each, in this order.
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
 _SCRIPTS = ("drawing.js", "card.js", "main.js")
+_BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<\u2264] )|(?<=\bp [=<\u2264]) (?=\d)")
+_MINUS = re.compile(r"(?:(?<=[\s(])|^)-(?=\d)")
 
 
 def write_report(
@@ -140,8 +142,11 @@ def _render(data: dict[str, Any], **parts: Any) -> str:
 
 
 def _typeset(text: Any) -> Any:
-    """Typeset text; Markup, as of code, stays as it is."""
-    return typeset(text) if type(text) is str else text
+    """Keep a number and its sign on one line, with the minus of print; Markup, as of code, stays as it is."""
+    if type(text) is not str:
+        return text
+    unbroken = _BEFORE_SIGN.sub("\u00a0", text.replace("p <= ", "p \u2264 ")).replace(" +- ", " \u00b1\u00a0")
+    return _MINUS.sub("\N{MINUS SIGN}", unbroken)
 
 
 def _joined(folder: str, names: tuple[str, ...]) -> str:

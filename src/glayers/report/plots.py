@@ -31,8 +31,8 @@ from glayers.decisions.watch import Watch
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, top
 from glayers.metrics.events import as_event, check_any
-from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, wealth_spec
-from glayers.report.words import Unit, shortened
+from glayers.report.figures import FIGURES, Axis, Kind, Mark, Shown, Spec, Unit, wealth_spec
+from glayers.text_tables import shortened
 
 __all__ = ["KsDisplay", "ReliabilityDisplay", "draw", "figure", "style", "watch_figure"]
 
@@ -114,13 +114,13 @@ def figure(
             f"methods must be sets of probabilities by name, such as {{'uncalibrated': p, 'calibrated': q}}; "
             f"got {shown(methods)}"
         )
-    given = []
-    for name, probabilities in methods.items():
-        rows = check_any(probabilities, labels, sample_weight, strict=True)
-        given.append(Shown(name, rows, as_event(event), random_state))
-    if width is not None:
-        width = number_between(width, "width", 0, 100)
-    return _figure_of(FIGURES[kind].specs(given), width)
+    return _figure_of(_specs(kind, methods, labels, sample_weight, event, random_state), width)
+
+
+def _specs(kind: str, methods: Mapping[str, Any], labels: Any, weights: Any, event: Any, seed: int = 0) -> list[Spec]:
+    """Describe the panels of predictions."""
+    checked = {name: check_any(given, labels, weights, strict=True) for name, given in methods.items()}
+    return FIGURES[kind].specs([Shown(name, rows, as_event(event), seed) for name, rows in checked.items()])
 
 
 def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
@@ -151,7 +151,7 @@ def watch_figure(watched: Watch, *, width: float = 4.2) -> Figure:
         raise BadPredictions(f"pass what `watch` returned, or Watch.load(path); got {shown(watched)}")
     if not watched.batches:
         raise BadPredictions("this watch has seen no batch yet, so there is nothing to draw")
-    return _figure_of([wealth_spec(watched)], number_between(width, "width", 0, 100), height=2.2)
+    return _figure_of([wealth_spec(watched)], width, height=2.2)
 
 
 def _figure_of(specs: Sequence[Spec], width: float | None, height: float | None = None) -> Figure:
@@ -160,7 +160,7 @@ def _figure_of(specs: Sequence[Spec], width: float | None, height: float | None 
     across = min(_ACROSS, len(specs))
     panel = 4.2 if names else PANEL  # room for names
     if width is not None:
-        panel = width / across
+        panel = number_between(width, "width", 0, 100) / across
     if height is None:
         height = max(2.2, panel)
     if names:
@@ -316,8 +316,7 @@ class _Display:
         ax
             Where to draw; None makes a figure.
         """
-        rows = check_any(probabilities, labels, sample_weight, strict=True)
-        [spec] = FIGURES[cls._kind].specs([Shown(name, rows, as_event(event))])
+        [spec] = _specs(cls._kind, {name: probabilities}, labels, sample_weight, event)
         return cls(spec).plot(ax=ax)
 
     @classmethod

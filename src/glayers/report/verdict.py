@@ -10,11 +10,11 @@ import numpy as np
 
 from glayers.arrays import Ints
 from glayers.errors import listed
-from glayers.metrics import METRICS, OmnibusTest, Scorecard
+from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
 from glayers.metrics.events import Rows, Scored
 from glayers.predictions import Confidences, Predictions
-from glayers.report.curves import LEVEL, PredictedGaps, predicted_gaps
-from glayers.report.words import capital, class_names
+from glayers.report.curves import LEVEL, PredictedGaps, class_names, predicted_gaps
+from glayers.text_tables import capital
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -90,6 +90,19 @@ def confidence_sentence(test: OmnibusTest, card: Scorecard) -> str:
     if not word:
         return means
     return f"{word} ({means})"
+
+
+def ks_sentence(test: CalibrationTest) -> str:
+    """Return a KS error, and what chance alone would make of it.
+
+    >>> ks_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
+    'KS 2.00 %; that of a calibrated model exceeds 1.50 % in 5 % of samples'
+    """
+    value = METRICS["ks"].format(test.value)
+    if test.too_few_groups:
+        return f"KS {value}; too few groups to tell whether this is sampling error"
+    bound = METRICS["ks"].format(test.bound)
+    return f"KS {value}; that of a calibrated model exceeds {bound} in {100 - 100 * test.level:.3g} % of samples"
 
 
 def findings(compared: "Comparison", calibration: Predictions | Confidences | None) -> list[Finding]:
