@@ -12,6 +12,7 @@ measures d, for any method and its shrinkage. With t times the rows, 1 - 1 / t o
 """
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ import numpy as np
 from scipy.stats import norm
 
 from glayers.activations import log_softmax
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, few_rows_note, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator, calibrator_of
 from glayers.checks import number_between, whole_number
-from glayers.errors import BadPredictions, GlayersError
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, fold_weights, format_gain, paired_gain
 from glayers.maps import Chain
@@ -307,12 +308,17 @@ def _chosen(calibrator: object, seed: int) -> Calibrator:
 
 
 def _rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:
-    """Return the rows that the user passed as arrays or as a record."""
+    """Return the rows that the user passed as arrays or as a record; warn if few have most of the weight."""
     if not isinstance(logits, Predictions | Confidences):
-        return calibrator._check_input(logits, labels, sample_weight, groups)
-    if not labels is sample_weight is groups is None:
+        given = calibrator._check_input(logits, labels, sample_weight, groups)
+    elif labels is sample_weight is groups is None:
+        given = two_classes(calibrator.inputs, logits)
+    else:
         raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
-    return two_classes(calibrator.inputs, logits)
+    note = few_rows_note(given.weights)
+    if note:
+        warnings.warn(note, GlayersWarning, stacklevel=3)
+    return given
 
 
 def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> Floats:

@@ -184,7 +184,9 @@ class Watch:
             state = saved["state"]
             if saved["checksum"] != _checksum(json.dumps(state).encode()):
                 raise BadFile("holds numbers that no watch wrote; start a new state file")
-            return cls(**state)
+            found = cls(**state)
+            _check_state(found)
+            return found
 
 
 def watch(
@@ -254,6 +256,28 @@ def watch(
         else:
             warnings.warn(f"the batch {name} was counted before: it changes nothing", GlayersWarning, stacklevel=2)
     return found
+
+
+def _check_state(found: Watch) -> None:
+    """Refuse a state that no watch has written, although its checksum is right."""
+    number_between(found.alpha, "alpha", 0, 1)
+    questions = [_CONFIDENCE]
+    if found.accuracy is not None:
+        number_between(found.accuracy, "accuracy", 0, 1)
+        questions.append(_ACCURACY)
+    n_sums = {name: len(sums) for name, sums in found.sums.items()}
+    expected = {name: 2 if name == _ACCURACY else 5 for name in [*questions, *found.sums]}
+    if not isinstance(found.batches, list) or set(found.log_wealths) != set(found.sums):
+        raise BadFile("holds other questions than a watch asks; start a new state file")
+    if found.batches and n_sums != expected:
+        raise BadFile("holds other questions than a watch asks; start a new state file")
+    numbers = [number for sums in found.sums.values() for number in sums]
+    for wealths in [found.log_wealths, *(batch["log_wealths"] for batch in found.batches)]:
+        numbers += wealths.values()
+    for batch in found.batches:
+        numbers += [batch["log_evidence"], batch["rows"]]
+    if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
+        raise BadFile("holds values that are no numbers; start a new state file")
 
 
 def _recalibration(sums: Floats) -> Floats:
