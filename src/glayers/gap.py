@@ -104,8 +104,8 @@ class LearningCurve:
     excess
         How far the expected NLL of a fit on these rows lies above that of a fit on endlessly many.
     lower, upper
-        The 90 % interval of the excess. On 13 real sets such intervals held the truth on 50 to 92 % of the sets: see
-        docs/how-to/how-many-rows.md.
+        A rough interval of the excess: 90 % by its formula, but on 13 real sets it held the truth on 50 to 92 % of
+        them, so it is printed without a level. See docs/how-to/how-many-rows.md.
     """
 
     method: str
@@ -116,7 +116,7 @@ class LearningCurve:
     upper: float
 
     def forecast(self, times: float) -> dict[str, float]:
-        """Return how far the expected NLL would fall with this many times the rows, and its 90 % interval."""
+        """Return how far the expected NLL would fall with this many times the rows, and a rough interval."""
         share = 1 - 1 / number_between(times, "times", 1, 1e6)
         ends = {"gain": self.excess, "lower": self.lower, "upper": self.upper}
         return {"rows": round(times * self.rows), **{name: share * value for name, value in ends.items()}}
@@ -129,7 +129,7 @@ class LearningCurve:
     def sentence(self) -> str:
         """Return the forecast for twice the rows in words."""
         _, gain, lower, upper = self.forecast(2).values()
-        interval = f"90 % interval {lower:.4f} to {upper:.4f}"
+        interval = f"rough interval {lower:.4f} to {upper:.4f}"
         if upper < _NOTICEABLE:
             return f"with 2 times the rows NLL would hardly change ({interval}): these rows are enough for this method"
         if lower > 0:
@@ -138,7 +138,7 @@ class LearningCurve:
         return f"these rows cannot tell whether more would help: {most}"
 
     def __str__(self) -> str:
-        table = [("rows", "NLL", "expected reduction", "90 % interval")]
+        table = [("rows", "NLL", "expected reduction", "rough interval")]
         table.append((f"{self.rows:,}", f"{self.loss:.4f}", "", ""))
         for times in (2, 4):
             rows, gain, lower, upper = self.forecast(times).values()
