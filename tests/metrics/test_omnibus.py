@@ -127,6 +127,17 @@ def test_few_rows_of_an_overconfident_model_are_not_called_calibrated(n: int) ->
     )
 
 
+@pytest.mark.parametrize("n", [20, 60])
+def test_few_rows_in_groups_and_few_confidences_are_not_called_calibrated_either(n: int) -> None:
+    p, y = sample(2, n, 4)
+    confidences = Confidences(p.max(axis=1), p.argmax(axis=1) == y)
+    in_groups = Predictions.from_probabilities(p, y, groups=np.arange(n) // 2)
+    for rows in (confidences, in_groups, Predictions.from_probabilities(p, y, np.linspace(1, 2, n))):
+        found = metrics.calibration_test(rows, n_resamples=99)
+        assert found.verdict == "too few rows"
+        assert "only errors above about" in str(found)
+
+
 @pytest.mark.parametrize(("n", "score"), [(100, 0.7), (800, 0.95), (300, 0.999)])
 def test_an_error_of_the_detectable_size_is_found_with_the_stated_power(n: int, score: float) -> None:
     rng = np.random.default_rng(n)
