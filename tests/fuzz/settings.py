@@ -48,7 +48,7 @@ def streamed(scores: Any, labels: Any, sample_weight: Any, **settings: Any) -> A
 
 def of_metrics() -> dict[str, Call]:
     """Return every function that measures probabilities, with its settings."""
-    found = {}
+    found: dict[str, Call] = {}
     for name in metrics.__all__:
         function = getattr(metrics, name)
         if not inspect.isfunction(function):
