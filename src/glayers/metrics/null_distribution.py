@@ -326,12 +326,13 @@ def label_law(rows: Rows) -> LabelLaw | None:
     """
     if rows.given_weights is None:
         return None
-    counted = rows.given_weights > 0
+    scaled = rows.given_weights / rows.given_weights.max()  # no factor may overflow
+    counted = scaled > 0
     labels = rows.labels[counted]
     counts = np.bincount(labels, minlength=rows.n_classes)
     if len(labels) < _LEAST_ROWS + np.count_nonzero(counts):
         return None
-    weights = rows.given_weights[counted]
+    weights = scaled[counted]
     class_weights = _weights_by_class(labels, weights, rows.n_classes)
     if class_weights is None:
         log_weights = np.log(weights)
@@ -343,7 +344,7 @@ def label_law(rows: Rows) -> LabelLaw | None:
     # Of the weights that a class without rows may have, the largest makes the variance largest.
     class_weights = np.where(seen, class_weights, class_weights[seen].max()) / class_weights[seen].max()
     tilted = np.maximum(rows.probabilities, 0.0) / class_weights
-    own = rows.given_weights / class_weights[rows.labels]
+    own = scaled / class_weights[rows.labels]
     return LabelLaw(tilted / tilted.sum(axis=1, keepdims=True), class_weights, own / own.max())
 
 
@@ -385,6 +386,6 @@ def _factors_of_classes(labels: Ints, log_weights: Floats, probabilities: Array,
     covariances = np.bincount(groups, of_row * of_label)
     if covariances.sum() <= _MOST_BY_CHANCE * math.sqrt(float(covariances @ covariances)):
         return None
-    of_class = np.asarray(in_bin @ membership(labels, n_classes).T.toarray())
+    of_class = (in_bin @ membership(labels, n_classes).T).toarray()  # rows of each class in each bin
     products = np.diag(counts + _PRIOR_ROWS) - of_class.T @ (of_class / sizes[:, None])
     return np.exp(np.linalg.solve(products, np.bincount(labels, of_row, n_classes)))
