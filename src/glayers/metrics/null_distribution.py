@@ -4,7 +4,7 @@ Labels are drawn from the model's own probabilities, and each draw is measured a
 For one event, its hits are drawn. KS and ECE are functions of the running sum of weight * (hit - score) in order of
 score (`RunningSum`).
 
-Weights that are a function of the label, as in a case-control study, are drawn with it (`label_law`).
+Weights that depend on the label, as in a case-control study, are drawn with it (`label_law`).
 
 Rows of one group, such as the pixels of an image, may depend on each other in a way no model states. Labels are drawn
 as if they did not, and every error is divided by the standard deviation that the sums of its groups show, as in
