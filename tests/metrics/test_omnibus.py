@@ -10,6 +10,7 @@ from glayers import (
     BadPredictions,
     Confidences,
     GlayersError,
+    GlayersWarning,
     IsotonicCalibration,
     Predictions,
     TemperatureScaling,
@@ -125,6 +126,13 @@ def test_few_rows_of_an_overconfident_model_are_not_called_calibrated(n: int) ->
         f"too few rows to tell whether the model is calibrated: {n} rows (p = {few.p_value:.2g}); "
         f"only errors above about {100 * few.detectable:.2g} points would show"
     )
+
+
+def test_a_model_that_could_be_off_by_everything_is_said_so_without_an_exponent() -> None:
+    p, y = sample(0, 200, 3)
+    with pytest.warns(GlayersWarning, match="few rows decide everything"):
+        found = metrics.calibration_test(p, y, sample_weight=np.append(np.ones(199), 1e6), n_resamples=99)
+    assert "only errors above about 100 points would show" in str(found)
 
 
 @pytest.mark.parametrize("n", [20, 60])

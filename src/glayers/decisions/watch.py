@@ -28,6 +28,7 @@ from glayers.checks import number_between
 from glayers.errors import BadFile, BadPredictions, GlayersWarning
 from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
 from glayers.metrics.events import Rows, Scored, check_any, class_events
+from glayers.text_tables import two_digits
 
 __all__ = ["Watch", "watch"]
 
@@ -165,7 +166,7 @@ class Watch:
         if len(self.batches) < 2:
             return f"No verdict yet: the watch bets from the second batch on ({counted})."
         share = 100 * math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
-        return f"No alarm: {float(f'{share:.2g}'):g} % of the evidence that an alarm needs ({counted})."
+        return f"No alarm: {two_digits(share)} % of the evidence that an alarm needs ({counted})."
 
     def save(self, path: object) -> None:
         """Write the state atomically, with a checksum."""

@@ -17,6 +17,7 @@ from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
 from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, findings, verdict
 from glayers.report.words import capital, percent, plural, points, shortened
+from glayers.text_tables import two_digits
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -244,7 +245,7 @@ def _enough_rows(found: Measurements) -> Cell:
     rows = plural(test.rows, "row")
     if math.isnan(test.detectable):
         return Cell("Too few groups", f"{rows} in {test.groups} groups.", "fair")
-    detail = f"{rows} would show a confidence that is off by {100 * test.detectable:.2g} points."
+    detail = f"{rows} would show a confidence that is off by {two_digits(100 * test.detectable)} points."
     if test.detectable > TOLERANCE:
         return Cell("Not yet", f"{detail} Label more rows.", "fair")
     if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:
