@@ -108,7 +108,7 @@ def test_the_sentence_says_what_the_interval_says() -> None:
 
     assert (
         said(0.001, 0.004, 0.008)
-        == "with 2 times the rows NLL would fall by about 0.004 (90 % interval 0.0010 to 0.0080)"
+        == "with 2 times the rows NLL would fall by about 0.004 (rough interval 0.0010 to 0.0080)"
     )
     assert "cannot tell" in said(0.0, 0.004, 0.02)
     assert "these rows are enough" in said(0.0, 0.0002, 0.0009)

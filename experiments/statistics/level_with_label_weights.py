@@ -2,7 +2,8 @@
 
 Writes results/level_with_label_weights.csv and .md. Of 1,000 rows, 1, 2 or 5 percent are positive on average, and
 have 5 or 30 times the weight of the others, as in a case-control study or with class-balanced weights. The model is
-calibrated for the weighted rows. Ten minutes on one thread.
+calibrated for the weighted rows. In some cells the weights have another factor, which is log-normal and does not depend
+on the label. Lines in the file are kept. Fifteen minutes on one thread.
 """
 
 import csv
@@ -29,18 +30,21 @@ TESTS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    lines: list[list[Any]] = [["positives", "weight", *TESTS]]
-    for rate, weight in product((0.01, 0.02, 0.05), (5.0, 30.0)):
-        lines.append([rate, weight, *rejections(rate, weight)])
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        lines: list[list[Any]] = list(csv.reader(file))
+    done = [line[:3] for line in lines]
+    for rate, weight, spread in product((0.01, 0.02, 0.05), (5.0, 30.0), (0.0, 1.0)):
+        if [str(rate), str(weight), str(spread)] in done:
+            continue
+        lines.append([rate, weight, spread, *rejections(rate, weight, spread)])
         print(*lines[-1], flush=True)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(lines)
     write_page(RESULTS.with_suffix(".md"), markdown(lines))
 
 
-def rejections(rate: float, weight: float) -> list[int]:
-    """Return how often each test rejects."""
+def rejections(rate: float, weight: float, spread: float) -> list[int]:
+    """Return how often each test rejects; the logarithm of the other factor has this standard deviation."""
     rng = np.random.default_rng(0)
     rejected = dict.fromkeys(TESTS, 0)
     for seed in range(REPETITIONS):
@@ -49,6 +53,8 @@ def rejections(rate: float, weight: float) -> list[int]:
         positive = expit(log_odds + np.log(weight))
         p = np.column_stack([1 - positive, positive])
         weights = np.where(labels == 1, weight, 1.0)
+        if spread:
+            weights *= np.exp(spread * rng.normal(size=ROWS))
         for name, test in TESTS.items():
             found = test(p, labels, sample_weight=weights, n_resamples=DRAWS, random_state=seed)
             rejected[name] += found.rejected
@@ -58,12 +64,12 @@ def rejections(rate: float, weight: float) -> list[int]:
 def markdown(lines: list[list[Any]]) -> str:
     text = [
         f"Calibrated models rejected at 5 percent, in percent of {REPETITIONS}; the standard error is 1.1:\n",
-        f"| positives | weight | {' | '.join(TESTS)} |",
-        f"| ---: | ---: | {' | '.join(['---:'] * len(TESTS))} |",
+        f"| positives | weight | spread of another factor | {' | '.join(TESTS)} |",
+        f"| ---: | ---: | ---: | {' | '.join(['---:'] * len(TESTS))} |",
     ]
-    for rate, weight, *rejected in lines[1:]:
-        shares = [f"{100 * number / REPETITIONS:.1f}" for number in rejected]
-        text.append(f"| {100 * rate:g} % | {weight:g} | {' | '.join(shares)} |")
+    for rate, weight, spread, *rejected in lines[1:]:
+        shares = [f"{100 * int(number) / REPETITIONS:.1f}" for number in rejected]
+        text.append(f"| {100 * float(rate):g} % | {float(weight):g} | {float(spread):g} | {' | '.join(shares)} |")
     return "\n".join([*text, ""])
 
 

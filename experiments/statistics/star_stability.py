@@ -21,7 +21,7 @@ from glayers.metrics import scorecard
 
 RESULTS = Path(__file__).parents[1] / "results" / "star_stability.csv"
 SETS = ("cifar10_resnet110", "cifar100_resnet110")
-METHODS = ["temperature", "vector", "spline", "dirichlet"]
+METHODS = ["temperature", "vector", "isotonic", "dirichlet"]
 RESAMPLES, ROWS = 30, 5_000
 COLUMNS = ["set", "metric", "resamples", "single_star_moves", "starred_set_changes", "best_keeps_its_star"]
 

@@ -12,6 +12,7 @@ measures d, for any method and its shrinkage. With t times the rows, 1 - 1 / t o
 """
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ import numpy as np
 from scipy.stats import norm
 
 from glayers.activations import log_softmax
-from glayers.arrays import Floats, effective_rows, row_blocks
+from glayers.arrays import Floats, effective_rows, few_rows_note, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator, calibrator_of
 from glayers.checks import MAX_SEED, number_between, whole_number
-from glayers.errors import BadPredictions, GlayersError
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, fold_weights, format_gain, paired_gain, row_weights
 from glayers.maps import Chain
@@ -102,8 +103,8 @@ class LearningCurve:
     excess
         How far the expected NLL of a fit on these rows lies above that of a fit on endlessly many.
     lower, upper
-        The 90 % interval of the excess. On 13 real sets such intervals held the truth on 50 to 92 % of the sets: see
-        docs/how-to/how-many-rows.md.
+        A rough interval of the excess: 90 % by its formula, but on 13 real sets it held the truth on 50 to 92 % of
+        them, so it is printed without a level. See docs/how-to/how-many-rows.md.
     """
 
     method: str
@@ -114,7 +115,7 @@ class LearningCurve:
     upper: float
 
     def forecast(self, times: float) -> dict[str, float]:
-        """Return how far the expected NLL would fall with this many times the rows, and its 90 % interval."""
+        """Return how far the expected NLL would fall with this many times the rows, and a rough interval."""
         share = 1 - 1 / number_between(times, "times", 1, 1e6)
         ends = {"gain": self.excess, "lower": self.lower, "upper": self.upper}
         return {"rows": round(times * self.rows), **{name: share * value for name, value in ends.items()}}
@@ -126,7 +127,7 @@ class LearningCurve:
     def sentence(self) -> str:
         """Return the forecast for twice the rows in words."""
         _, gain, lower, upper = self.forecast(2).values()
-        interval = f"90 % interval {lower:.4f} to {upper:.4f}"
+        interval = f"rough interval {lower:.4f} to {upper:.4f}"
         if upper < _NOTICEABLE:
             return f"with 2 times the rows NLL would hardly change ({interval}): these rows are enough for this method"
         if lower > 0:
@@ -135,7 +136,7 @@ class LearningCurve:
         return f"these rows cannot tell whether more would help: {most}"
 
     def __str__(self) -> str:
-        table = [("rows", "NLL", "expected reduction", "90 % interval")]
+        table = [("rows", "NLL", "expected reduction", "rough interval")]
         table.append((f"{self.rows:,}", f"{self.loss:.4f}", "", ""))
         for times in (2, 4):
             rows, gain, lower, upper = self.forecast(times).values()
@@ -276,16 +277,24 @@ def _counted(given: Predictions) -> Predictions:
 def _method_and_rows(
     calibrator: object, random_state: int, logits: Any, labels: Any, sample_weight: Any, groups: Any
 ) -> tuple[Calibrator, Predictions]:
-    """Return the calibrator that the user passed, or `AutoCalibrator`, and the rows, as arrays or as a record."""
+    """Return the calibrator that the user passed, or `AutoCalibrator`, and the rows, as arrays or as a record.
+
+    Warns if few rows have most of the weight.
+    """
     seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
     method: Calibrator = AutoCalibrator(random_state=seed, progress=False)
     if calibrator is not None:
         method = calibrator_of(calibrator)
     if not isinstance(logits, Predictions | Confidences):
-        return method, method._check_input(logits, labels, sample_weight, groups)
-    if not labels is sample_weight is groups is None:
+        given = method._check_input(logits, labels, sample_weight, groups)
+    elif labels is sample_weight is groups is None:
+        given = two_classes(method.inputs, logits)
+    else:
         raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
-    return method, two_classes(method.inputs, logits)
+    note = few_rows_note(given.weights)
+    if note:
+        warnings.warn(note, GlayersWarning, stacklevel=3)
+    return method, given
 
 
 def _cross_validated(

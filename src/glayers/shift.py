@@ -64,7 +64,8 @@ class ShiftTest:
         if math.isnan(self.p_value):
             return f"too few rows ({self.rows:.0f}) to tell whether they look like the calibration rows"
         if not self.shifted:
-            return f"no significant shift: these rows look like the calibration rows ({p_text(self.p_value)})"
+            p = p_text(self.p_value)
+            return f"no significant shift between {self.rows:,.0f} rows and the calibration rows ({p})"
         parts = []
         for name, p_value in sorted(self.p_values.items(), key=lambda feature: feature[1]):
             if p_value <= 1 - self.level:

@@ -81,6 +81,15 @@ def p_text(p_value: float, n_draws: int | None = None) -> str:
     return f"p = {p_value:.2g}"
 
 
+def two_digits(number: float) -> str:
+    """Return a number with two significant digits, never with an exponent of ten for numbers near 100.
+
+    >>> two_digits(0.0123), two_digits(3.44), two_digits(99.7)
+    ('0.012', '3.4', '100')
+    """
+    return f"{float(f'{number:.2g}'):g}"
+
+
 def json_ready(value: _Value) -> _Value:
     """Return records, arrays and numbers as JSON has them, which lacks NaN and infinity: None stands for them.
 

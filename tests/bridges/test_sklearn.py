@@ -150,6 +150,12 @@ class Recorder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.predict_proba(X)
 
 
+def test_few_rows_with_most_of_the_weight_are_warned_of() -> None:
+    X, y = rows()  # noqa: N806  # scikit-learn's name
+    with pytest.warns(GlayersWarning, match=r"400 rows count as 1\.0"):
+        CalibratedClassifier(LogisticRegression(), cv=2).fit(X, y, sample_weight=np.append(np.ones(399), 1e6))
+
+
 def test_metadata_is_routed() -> None:
     x, y = rows()
     weights = np.linspace(1, 2, 400)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,7 @@ def test_a_confidence_cannot_be_adapted() -> None:
 
 def test_a_record_of_other_entries_is_refused() -> None:
     shift = adaptation(fitted(300), frequencies=EQUAL)
-    facts = json.loads(json.dumps(shift.to_dict()))
+    facts = json.loads(json.dumps(asdict(shift)))
     assert repr(decoded(ClassShift, facts)) == repr(shift)
     with pytest.raises(BadFile, match="ClassShift: an entry is missing"):
         decoded(ClassShift, facts | {"more": 1})

@@ -129,7 +129,9 @@ def test_of_two_writers_of_a_directory_the_second_is_refused(folder: Path, monke
 def test_damaged_bytes_are_found_by_checksums(ending: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     groups = np.array(["a", "b", "c"] * 10)  # text, whose encoding is looked up
-    made = Contents(logits=rng.normal(size=(30, 3)), labels=rng.integers(0, 3, 30), groups=groups)
+    logits = rng.normal(size=(30, 3))
+    labels = rng.integers(0, 3, 30)
+    made = Contents(logits=logits, labels=labels, groups=groups)
     data = to_bytes(made, ending)
     path = tmp_path / f"a{ending}"
     found = []
@@ -138,9 +140,9 @@ def test_damaged_bytes_are_found_by_checksums(ending: str, tmp_path: Path) -> No
         found.append(_reads(lambda: read_predictions(path)))
     assert found.count("refused") > 100
     whole = [rows for rows in found if rows != "refused"]
-    assert all(
-        np.array_equal(rows.logits, made.scores) for rows in whole
-    )  # names, as that of the groups, and times in headers have no checksum
+    for rows in whole:  # names, as that of the groups, and times in headers have no checksum
+        assert np.array_equal(rows.logits, made.scores)
+        assert rows.labels.tolist() == labels.tolist()
 
 
 def _reads(read: Callable[[], Any]) -> Any:

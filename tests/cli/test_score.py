@@ -138,6 +138,9 @@ def test_confidence_and_correct_are_enough_for_the_metrics_of_the_top_class(conf
     assert "nll" not in bare
     assert bare.pop("calibration_test")["rejecting"] == ["ks", "ece"]
     assert bare == {name: pytest.approx(whole[name], rel=1e-9) for name in bare}
+    lines = {line.split("  ")[0] for line in run("score", "bare.csv").stdout.splitlines()}
+    assert {"NLL of the confidence", "Brier of the confidence"} < lines, "or a constant would look best"
+    assert not any("of the confidence" in line for line in run("score", "test.npz").stdout.splitlines())
     printed = run("score", "bare.csv", "--intervals", "--resamples", 50).stdout
     assert "95 % interval" in printed
     assert "overconfident" in printed

@@ -62,7 +62,7 @@ def test_the_best_constant_action_is_found() -> None:
     assert found.constant_action == int(always < never)
 
 
-@pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much"])
+@pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much", [[0, 1e308], [1, 0]]])
 def test_costs_without_sense_are_refused(costs: object) -> None:
     with pytest.raises(BadPredictions, match="costs"):
         decide([[0.7, 0.3]], costs)

@@ -1,16 +1,21 @@
 """Alarms that may be asked for every day."""
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from functools import reduce
+from hashlib import sha256
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from glayers import BadFile, BadPredictions, Confidences, GlayersWarning, Predictions
+from glayers import BadFile, BadPredictions, Confidences, GlayersError, GlayersWarning, Predictions
 from glayers.activations import softmax
 from glayers.decisions.watch import Watch, watch
 
@@ -161,6 +166,37 @@ def test_forged_numbers_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(saved | {"state": saved["state"] | change}))
         with pytest.raises(BadFile, match="no watch wrote"):
             watch(batch(np.random.default_rng(1)), path)
+
+
+def places(state: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to every value of nested lists and dicts."""
+    keys: list[Any] = []
+    if isinstance(state, dict | list):
+        keys = list(state) if isinstance(state, dict) else list(range(len(state)))
+    for key in keys:
+        yield (*before, key)
+        yield from places(state[key], (*before, key))
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, "x", math.nan, 10**400, {"a": 1}, [1], "left out"])
+def test_forged_states_with_a_right_checksum_are_read_or_refused(tmp_path: Path, odd: Any) -> None:
+    path = tmp_path / "state.json"
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        watch(batch(rng), path, accuracy=0.1)
+    saved = json.loads(path.read_text())
+    rows = batch(rng)
+    for *way, last in places(saved["state"]):
+        state = deepcopy(saved["state"])
+        part = reduce(getitem, way, state)
+        if odd == "left out":
+            del part[last]
+        else:
+            part[last] = odd
+        checksum = sha256(json.dumps(state).encode()).hexdigest()[:32]
+        path.write_text(json.dumps(saved | {"state": state, "checksum": checksum}))
+        with contextlib.suppress(GlayersError):
+            assert str(watch(rows, path, accuracy=0.1))
 
 
 def test_dependent_rows_and_other_classes_are_refused(tmp_path: Path) -> None:

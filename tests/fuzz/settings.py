@@ -1,6 +1,7 @@
 """Every setting of the public functions with values that are no settings: a result, or an error of the library."""
 
 import contextlib
+import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,21 @@ def streamed(scores: Any, labels: Any, sample_weight: Any, **settings: Any) -> A
     return metrics.StreamingScorecard(**settings).update(scores, labels, sample_weight=sample_weight).result()
 
 
+def of_metrics() -> dict[str, Call]:
+    """Return every function that measures probabilities, with its settings."""
+    found: dict[str, Call] = {}
+    for name in metrics.__all__:
+        function = getattr(metrics, name)
+        if not inspect.isfunction(function):
+            continue
+        defaults = {setting: about.default for setting, about in inspect.signature(function).parameters.items()}
+        if "probabilities" in defaults:
+            given = {setting: value for setting, value in TESTS.items() if setting in defaults}
+            found[name] = (function, defaults | given | {"probabilities": P, "labels": LABELS})
+    found["label_scorecards"][1]["labels"] = np.eye(3)[LABELS]
+    return found
+
+
 @cache
 def calls(folder: Path) -> dict[str, Call]:
     """Return functions, each with settings that are good."""
@@ -54,19 +70,20 @@ def calls(folder: Path) -> dict[str, Call]:
     file = folder / "rows.npz"
     np.savez(file, logits=LOGITS, labels=LABELS)
     rows = {"probabilities": P, "labels": LABELS, "sample_weight": None}
-    return {
-        "ece": (metrics.ece, rows | {"n_bins": 15, "event": metrics.top}),
-        "classwise_ece": (metrics.classwise_ece, rows | {"n_bins": 15}),
-        "intervals": (metrics.intervals, rows | SMALL | {"groups": None, "metrics": ["nll"], "level": 0.9}),
-        "ks_test": (metrics.ks_test, rows | TESTS | {"groups": None, "event": metrics.top}),
-        "calibration_test": (
-            metrics.calibration_test,
-            rows | TESTS | {"groups": None, "event": None, "calibrator": None, "before": None, "progress": False},
-        ),
-        "classwise_ks_test": (metrics.classwise_ks_test, rows | TESTS),
+    confidences = {"confidence": P.max(axis=1), "correct": LABELS == 0, "weights": None, "groups": None, "counts": None}
+    return of_metrics() | {
         "differences": (metrics.paired_differences, SMALL | {"methods": METHODS, "metrics": ["nll"], "level": 0.9}),
         "rank": (metrics.rank, {"r": 2}),
         "label": (metrics.label, {"c": 2}),
+        "positive": (metrics.positive, {"c": 1}),
+        "adjust": (metrics.adjust, {"p_values": [0.01, 0.2]}),
+        "confidences": (glayers.Confidences, confidences),
+        "interval": (fitted.predict_interval, {"logits": LOGITS, "level": 0.9}),
+        "conform": (fitted.conform, {"predictions": ROWS}),
+        "compare": (
+            glayers.compare,
+            {"calibration": ROWS, "test": ROWS, "methods": ["temperature"], "random_state": 0},
+        ),
         "streaming": (streamed, {"scores": P, "labels": LABELS, "sample_weight": None, "event": metrics.top}),
         "take": (ROWS.take, {"rows": [0, 1]}),
         "decide": (glayers.decide, {"probabilities": P, "costs": COSTS}),

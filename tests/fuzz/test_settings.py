@@ -29,3 +29,9 @@ def test_what_is_ready_for_json_has_null_for_numbers_that_are_not_finite() -> No
     json.dumps(record, allow_nan=False)
     gap = glayers.calibration_gap(LOGITS, LABELS, groups=np.arange(200) % 4, calibrator=fitted)
     json.dumps(gap.to_dict(), allow_nan=False)
+    adapted = fitted.adapt(LOGITS[:3]).adaptation_.to_dict()
+    assert adapted["p_value"] is None
+    with warnings.catch_warnings(action="ignore", category=glayers.GlayersWarning):  # of five rows
+        chosen = glayers.AutoCalibrator(time_budget=0).fit(LOGITS[:5], LABELS[:5]).selection_.to_dict()
+    assert chosen["gain_error"] is None
+    json.dumps([adapted, chosen], allow_nan=False)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import AutoCalibrator, TemperatureScaling, VectorScaling, metrics, threshold
+from glayers import AutoCalibrator, TemperatureScaling, VectorScaling, calibration_gap, metrics, rows_needed, threshold
 from glayers.errors import GlayersWarning
 from glayers.metrics import (
     METRICS,
@@ -58,6 +58,13 @@ def test_fits_warn_if_one_row_has_most_of_the_weight(calibrator: Any) -> None:
     with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):
         calibrator.fit(np.log(p), y, HEAVY)
     assert any("200 rows count as 1.0" in note for note in calibrator.diagnostics_.notes)
+
+
+@pytest.mark.parametrize("measure", [calibration_gap, rows_needed], ids=lambda f: f.__name__)
+def test_forecasts_and_gaps_warn_if_one_row_has_most_of_the_weight(measure: Callable[..., Any]) -> None:
+    p, y = sample(0, 200, 3)
+    with pytest.warns(GlayersWarning, match=r"200 rows count as 1\.0"):
+        measure(np.log(p), y, HEAVY, calibrator="temperature")
 
 
 def test_few_rows_of_equal_weight_are_no_surprise() -> None:

@@ -10,6 +10,7 @@ from glayers import (
     BadPredictions,
     Confidences,
     GlayersError,
+    GlayersWarning,
     IsotonicCalibration,
     Predictions,
     TemperatureScaling,
@@ -125,6 +126,24 @@ def test_few_rows_of_an_overconfident_model_are_not_called_calibrated(n: int) ->
         f"too few rows to tell whether the model is calibrated: {n} rows (p = {few.p_value:.2g}); "
         f"only errors above about {100 * few.detectable:.2g} points would show"
     )
+
+
+def test_a_model_that_could_be_off_by_everything_is_said_so_without_an_exponent() -> None:
+    p, y = sample(0, 200, 3)
+    with pytest.warns(GlayersWarning, match="few rows decide everything"):
+        found = metrics.calibration_test(p, y, sample_weight=np.append(np.ones(199), 1e6), n_resamples=99)
+    assert "only errors above about 100 points would show" in str(found)
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_few_rows_in_groups_and_few_confidences_are_not_called_calibrated_either(n: int) -> None:
+    p, y = sample(2, n, 4)
+    confidences = Confidences(p.max(axis=1), p.argmax(axis=1) == y)
+    in_groups = Predictions.from_probabilities(p, y, groups=np.arange(n) // 2)
+    for rows in (confidences, in_groups, Predictions.from_probabilities(p, y, np.linspace(1, 2, n))):
+        found = metrics.calibration_test(rows, n_resamples=99)
+        assert found.verdict == "too few rows"
+        assert "only errors above about" in str(found)
 
 
 @pytest.mark.parametrize(("n", "score"), [(100, 0.7), (800, 0.95), (300, 0.999)])

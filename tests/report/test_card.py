@@ -57,6 +57,11 @@ def test_confidences_have_a_card_too() -> None:
     assert "**Threshold.**" in card
 
 
+def test_few_rows_are_not_called_calibrated() -> None:
+    card = model_card(TemperatureScaling().fit_predictions(sampled(0, 1000)), sampled(6, 60))
+    assert "**Verdict.** Too few rows to tell whether the model is calibrated: 60 rows. These rows would have" in card
+
+
 def test_too_few_groups_are_named_without_a_number() -> None:
     rows = sampled(5, 600)
     few = Predictions(rows.logits, rows.labels, groups=np.arange(600) % 4)

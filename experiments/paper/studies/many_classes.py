@@ -2,7 +2,7 @@
 
 Run: python -m experiments.paper.studies.many_classes --logits DIR [--sets SET ...] [--fits NAME ...]. Writes
 results/many_classes.csv and the same as Markdown. A fit in the file is not repeated. A search at three layers takes
-about ten processor minutes with 100 classes, one at one layer two.
+more than 15 processor minutes with 100 classes, one at one layer two.
 
 As in the paper, learning rate and weight decay found at three layers are used again for other depths and widths. One
 layer and Glorot's start have searches of their own. Fits of more epochs tell what the limit of 200 epochs does.

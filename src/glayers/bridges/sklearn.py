@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Array, Floats, Ints, few_rows_note
 from glayers.calibrators import Calibrator, SharedGLayers, calibrator_of
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
@@ -112,7 +112,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         y = column_or_1d(y, warn=True)
         frozen = isinstance(self.estimator, FrozenEstimator)
         self.classes_, labels = _numbered(y, self.estimator.classes_ if frozen else None)
-        weights = None if sample_weight is None else check_weights(sample_weight, len(y), "sample_weight")
+        weights = _checked_weights(sample_weight, len(y))
         for_estimator, for_splitter = self._routed(weights, groups, fit_params)
         if frozen:
             estimators = [self.estimator]
@@ -214,6 +214,17 @@ def _are_counts(weights: Floats) -> bool:
     """Return whether weights of few rows are small whole numbers."""
     whole = bool((weights == np.round(weights)).all())
     return whole and len(weights) < 100 and weights.sum() <= 100_000
+
+
+def _checked_weights(sample_weight: Any, n_rows: int) -> Floats | None:
+    """Return the checked weights, if there are any; warn if few rows have most of the weight."""
+    if sample_weight is None:
+        return None
+    weights = check_weights(sample_weight, n_rows, "sample_weight")
+    note = few_rows_note(weights)
+    if note:
+        warnings.warn(note, GlayersWarning, stacklevel=3)
+    return weights
 
 
 def _numbered(y: Array, classes: Array | None) -> tuple[Array, Ints]:

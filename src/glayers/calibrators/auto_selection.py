@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from glayers.fitting.folds import format_gain
-from glayers.text_tables import aligned_table, html_table, markdown_table
+from glayers.text_tables import aligned_table, html_table, json_ready, markdown_table
 
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
 _ANCHORS = {"uncalibrated": "no calibration", "temperature": "temperature scaling"}
@@ -146,7 +146,8 @@ class AutoSelection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON has it."""
-        return asdict(self) | {"parts": [asdict(part) for part in self.parts]}
+        record: dict[str, Any] = json_ready(asdict(self))
+        return record
 
 
 def _signed(gain: float, error: float) -> str:

@@ -28,7 +28,7 @@ from glayers.errors import BadPredictions
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
-from glayers.text_tables import aligned_table
+from glayers.text_tables import aligned_table, json_ready
 
 CONFIDENCE = "confidence"
 _FEATURES = (CONFIDENCE, "highest logit", "highest logit less mean logit")
@@ -255,7 +255,8 @@ class ClassShift:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
-        return asdict(self)
+        numbers: dict[str, Any] = json_ready(asdict(self))
+        return numbers
 
     def sentences(self) -> tuple[str, ...]:
         """Return the results of the two tests in words."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # What `score` prints: one number per question. --all adds the others.
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
+_SHOWN_OF_CONFIDENCES = ("accuracy", "confidence", "confidence_nll", "confidence_brier", "ks", "ece")
 _DEMO = "Fashion-MNIST sample (glayers demo)"
 _MODEL = "A file from `glayers fit`: score before and after it."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
@@ -244,7 +245,7 @@ def score(
     calibrator = None if model is None else arg.calibrator_of_classes(model)
     n_resamples = resamples if intervals else 0
     asks_for_others = every or conditions or as_json or estimate is not None or prometheus is not None
-    metrics = METRICS if asks_for_others else _SHOWN
+    metrics = METRICS if asks_for_others else {*_SHOWN, *_SHOWN_OF_CONFIDENCES}
     scores = _Scores(metrics, arg.event_of(event), level, n_resamples, seed)
     scores.add(source, calibrator)
     if estimate is not None:
@@ -294,7 +295,11 @@ def _label_scores(contents: Contents) -> LabelScorecards:
 
 def _table(cards: dict[str, Scorecard], every: bool) -> Any:
     """Return a table with a column per version."""
-    shown = METRICS if every else _SHOWN
+    shown: Collection[str] = _SHOWN
+    if "nll" not in next(iter(cards.values())):
+        shown = _SHOWN_OF_CONFIDENCES
+    if every:
+        shown = METRICS
     columns = [card.printed([name for name in card if name in shown]) for card in cards.values()]
     lines = [[label, *(column[label] for column in columns)] for label in columns[0]]
     return terminal_table([["", *cards], *lines])

@@ -27,6 +27,7 @@ from glayers.text_tables import aligned_table, json_ready
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
 _CONSTANT = "best constant action"
+_LARGEST_COST = 1e300  # sums over a hundred million rows stay finite
 
 
 @dataclass(frozen=True)
@@ -266,12 +267,14 @@ def cost_matrix(costs: object, n_classes: int, abstain: float | None = None) -> 
         raise BadPredictions(
             f"costs must be finite, with one line per class ({n_classes}) and one column per action; got {matrix.shape}"
         )
-    if abstain is None:
-        return matrix
-    price = to_float(abstain)
-    if not math.isfinite(price):
-        raise BadPredictions(f"abstain must be a finite cost, whatever the label; got {shown(abstain)}")
-    return np.column_stack([matrix, np.full(n_classes, price)])
+    if abstain is not None:
+        price = to_float(abstain)
+        if not math.isfinite(price):
+            raise BadPredictions(f"abstain must be a finite cost, whatever the label; got {shown(abstain)}")
+        matrix = np.column_stack([matrix, np.full(n_classes, price)])
+    if matrix.size and np.abs(matrix).max() > _LARGEST_COST:
+        raise BadPredictions(f"costs above {_LARGEST_COST:g} have no finite sum; divide all of them by one number")
+    return matrix
 
 
 def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:

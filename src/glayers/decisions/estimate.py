@@ -137,7 +137,8 @@ def estimate(
     calibrator
         A fitted or loaded calibrator. The estimate is about its predictions, also where class frequencies have changed.
     logits
-        Logits (n, m) of the new rows, or what the calibrator's `inputs` name. Labels of `Predictions` are not used.
+        Logits (n, m) of the new rows, or what the calibrator's `inputs` name. Labels and weights of `Predictions` are
+        not used: every row counts once.
     groups
         Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
         More groups are units, such as patients, whose rows depend on each other: they count as copies, and the test of

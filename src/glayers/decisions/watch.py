@@ -28,6 +28,7 @@ from glayers.checks import number_between
 from glayers.errors import BadFile, BadPredictions, GlayersWarning
 from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
 from glayers.metrics.events import Rows, Scored, check_any, class_events
+from glayers.text_tables import two_digits
 
 __all__ = ["Watch", "watch"]
 
@@ -165,7 +166,7 @@ class Watch:
         if len(self.batches) < 2:
             return f"No verdict yet: the watch bets from the second batch on ({counted})."
         share = 100 * math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
-        return f"No alarm: {float(f'{share:.2g}'):g} % of the evidence that an alarm needs ({counted})."
+        return f"No alarm: {two_digits(share)} % of the evidence that an alarm needs ({counted})."
 
     def save(self, path: object) -> None:
         """Write the state atomically, with a checksum."""
@@ -184,7 +185,9 @@ class Watch:
             state = saved["state"]
             if saved["checksum"] != _checksum(json.dumps(state).encode()):
                 raise BadFile("holds numbers that no watch wrote; start a new state file")
-            return cls(**state)
+            found = cls(**state)
+            _check_state(found)
+            return found
 
 
 def watch(
@@ -254,6 +257,28 @@ def watch(
         else:
             warnings.warn(f"the batch {name} was counted before: it changes nothing", GlayersWarning, stacklevel=2)
     return found
+
+
+def _check_state(found: Watch) -> None:
+    """Refuse a state that no watch has written, although its checksum is right."""
+    number_between(found.alpha, "alpha", 0, 1)
+    questions = [_CONFIDENCE]
+    if found.accuracy is not None:
+        number_between(found.accuracy, "accuracy", 0, 1)
+        questions.append(_ACCURACY)
+    n_sums = {name: len(sums) for name, sums in found.sums.items()}
+    expected = {name: 2 if name == _ACCURACY else 5 for name in [*questions, *found.sums]}
+    if not isinstance(found.batches, list) or set(found.log_wealths) != set(found.sums):
+        raise BadFile("holds other questions than a watch asks; start a new state file")
+    if found.batches and n_sums != expected:
+        raise BadFile("holds other questions than a watch asks; start a new state file")
+    numbers = [number for sums in found.sums.values() for number in sums]
+    for wealths in [found.log_wealths, *(batch["log_wealths"] for batch in found.batches)]:
+        numbers += wealths.values()
+    for batch in found.batches:
+        numbers += [batch["log_evidence"], batch["rows"]]
+    if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
+        raise BadFile("holds values that are no numbers; start a new state file")
 
 
 def _recalibration(sums: Floats) -> Floats:

@@ -42,7 +42,7 @@ from glayers.metrics.events import (
 )
 from glayers.metrics.null_distribution import RunningSum, generator, in_cells, label_law, redraw
 from glayers.predictions import Predictions
-from glayers.text_tables import html_table, json_ready, p_text
+from glayers.text_tables import html_table, json_ready, p_text, two_digits
 
 __all__ = ["CalibrationTest", "OmnibusTest", "calibration_test", "classwise_ks_test", "ece_test", "ks_test"]
 
@@ -240,9 +240,9 @@ class OmnibusTest:
         if self.finding == "not calibrated":
             return f"{found}; significant: {', '.join(map(self._label, self.rejecting))}"
         if self.undecided and not math.isnan(self.detectable):
-            found += f"; only errors above about {100 * self.detectable:.2g} points would show"
+            found += f"; only errors above about {two_digits(100 * self.detectable)} points would show"
         if self.verdict == "calibrated":
-            found += f"; an error of {100 * self.detectable:.2g} points would show"
+            found += f"; an error of {two_digits(100 * self.detectable)} points would show"
         return found
 
 

@@ -4,7 +4,7 @@ Labels are drawn from the model's own probabilities, and each draw is measured a
 For one event, its hits are drawn. KS and ECE are functions of the running sum of weight * (hit - score) in order of
 score (`RunningSum`).
 
-Weights that are a function of the label, as in a case-control study, are drawn with it (`label_law`).
+Weights that depend on the label, as in a case-control study, are drawn with it (`label_law`).
 
 Rows of one group, such as the pixels of an image, may depend on each other in a way no model states. Labels are drawn
 as if they did not, and every error is divided by the standard deviation that the sums of its groups show, as in
@@ -15,7 +15,7 @@ Generalized Linear Models", Biometrika 1986. Fewer than 8 groups of equal size s
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,9 @@ _LEAST_ROWS = 10  # beyond one per class: of fewer rows, weights may follow the 
 _MOST_ROWS = 20_000  # of one event that are drawn one by one; more become cells
 _CELLS = 4096  # between their ends the sum moves by less than a hundredth of its final standard deviation
 _CLOSE = 1e-9  # relative rounding of weights that were computed
+_WEIGHT_BINS = 20  # of rows whose labels have about the same expected weight
+_MOST_BY_CHANCE = 2.5  # standard errors of a sum whose mean is 0 where weights do not depend on the label
+_PRIOR_ROWS = 1.0  # by which the factor of a rare label is held at 1
 
 
 class RunningSum:
@@ -248,9 +251,8 @@ def _labels_and_weights(
         for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
             yield labels, rows.weights[None]
         return
-    probabilities, class_weights = law
-    for labels in redrawn_labels(probabilities, n_resamples, rng, _LABELS // 8):
-        weights = class_weights[labels] * (rows.own_weights > 0)
+    for labels in redrawn_labels(law.probabilities, n_resamples, rng, _LABELS // 8):
+        weights = law.own * law.class_weights[labels]
         yield labels, weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -282,37 +284,87 @@ def _labels_at(block: Array, uniform: Floats) -> Array:
     return places.reshape(wanted.shape) - row * block.shape[1]
 
 
-def label_law(rows: Rows) -> tuple[Floats, Floats] | None:
-    """Return the probabilities of labels and the weights of classes, if the weight is a function of the label.
+class LabelLaw(NamedTuple):
+    """How labels and weights occur together, if the weight of a row depends on its label.
+
+    Given x, label c has a probability of `probabilities[:, c]`, and its row the weight `own * class_weights[c]`.
+    """
+
+    probabilities: Floats
+    class_weights: Floats
+    own: Floats
+
+
+def label_law(rows: Rows) -> LabelLaw | None:
+    """Return the law of labels and weights, if weights depend on the label; None if they do not, or for few rows.
 
     Such rows were drawn class by class, and their weights make up for it. So labels do not occur among them as often as
     a calibrated model says: given x, label c has a probability proportional to p_c / w_c, and its row the weight w_c.
-    The mean of weight * (hit - score) is 0 under this law, and not if labels change and weights stay. None if weights
-    vary within a class, or are the same for all. If they vary and yet tell classes apart, a warning says so.
+    The mean of weight * (hit - score) is 0 under this law, and not if labels change and weights stay. A weight may have
+    another factor that does not depend on the label given x, such as that of a site: it stays with its row.
     """
     if rows.given_weights is None:
         return None
-    counted = rows.given_weights > 0
+    scaled = rows.given_weights / rows.given_weights.max()  # no factor may overflow
+    counted = scaled > 0
     labels = rows.labels[counted]
-    weights = rows.given_weights[counted]
     counts = np.bincount(labels, minlength=rows.n_classes)
-    lowest = np.full(rows.n_classes, np.inf)
-    np.minimum.at(lowest, labels, weights)
-    highest = np.zeros(rows.n_classes)
-    np.maximum.at(highest, labels, weights)
-    constant = (highest <= lowest * (1 + _CLOSE)).all()
-    many = counts >= _LEAST_ROWS
-    if not constant and highest[many].min(initial=np.inf) < lowest[many].max(initial=0.0):
-        warnings.warn(
-            "the weights of some classes are all larger than those of others, and differ within classes: tests and "
-            "bands hold the weights fixed, and may reject too often. Give all rows of a class the same weight",
-            GlayersWarning,
-            stacklevel=3,
-        )
-    differ = highest.max() > lowest.min() * (1 + _CLOSE)
-    if not (constant and differ and counts.sum() >= _LEAST_ROWS + np.count_nonzero(counts)):
+    if len(labels) < _LEAST_ROWS + np.count_nonzero(counts):
+        return None
+    weights = scaled[counted]
+    class_weights = _weights_by_class(labels, weights, rows.n_classes)
+    if class_weights is None:
+        log_weights = np.log(weights)
+        of_groups = rows.group_numbers[counted]
+        class_weights = _factors_of_classes(labels, log_weights, rows.probabilities[counted], of_groups)
+    seen = counts > 0
+    if class_weights is None or class_weights[seen].max() <= class_weights[seen].min() * (1 + _CLOSE):
         return None
     # Of the weights that a class without rows may have, the largest makes the variance largest.
-    class_weights = np.where(counts > 0, highest, highest.max()) / highest.max()
+    class_weights = np.where(seen, class_weights, class_weights[seen].max()) / class_weights[seen].max()
     tilted = np.maximum(rows.probabilities, 0.0) / class_weights
-    return tilted / tilted.sum(axis=1, keepdims=True), class_weights
+    own = scaled / class_weights[rows.labels]
+    return LabelLaw(tilted / tilted.sum(axis=1, keepdims=True), class_weights, own / own.max())
+
+
+def _weights_by_class(labels: Ints, weights: Floats, n_classes: int) -> Floats | None:
+    """Return the weight of each class if all its rows have the same; 0 without rows."""
+    lowest = np.full(n_classes, np.inf)
+    np.minimum.at(lowest, labels, weights)
+    highest = np.zeros(n_classes)
+    np.maximum.at(highest, labels, weights)
+    if (highest <= lowest * (1 + _CLOSE)).all():
+        return highest
+    return None
+
+
+def _factors_of_classes(labels: Ints, log_weights: Floats, probabilities: Array, groups: Ints) -> Floats | None:
+    """Return the factor by which each label changes the weight, or None if the weights do not depend on the label.
+
+    Where they do not, rows of the same expected weight of their label have no more weight if they have that label: the
+    label's mean weight over all other rows says nothing about the weight of a row. Rows are compared within bins of the
+    expectation, and factors fitted there by least squares.
+    """
+    n_classes = probabilities.shape[1]
+    counts = np.bincount(labels, minlength=n_classes)
+    totals = np.bincount(labels, log_weights, n_classes)
+    means = np.where(counts > 0, totals / np.maximum(counts, 1), log_weights.mean())
+    expected = probabilities @ means
+    place = np.empty(len(labels), dtype=np.int64)
+    place[np.argsort(expected, kind="stable")] = np.arange(len(labels))
+    n_bins = min(_WEIGHT_BINS, len(labels) // _LEAST_ROWS)
+    in_bin = membership(place * n_bins // len(labels), n_bins)
+    sizes = in_bin.sum(axis=1)
+
+    def within_bins(values: Floats) -> Floats:
+        return np.asarray(values - in_bin.T @ (in_bin @ values / sizes))
+
+    of_row = within_bins(log_weights)
+    of_label = means[labels] - (log_weights - means[labels]) / np.maximum(counts[labels] - 1, 1)
+    of_label = within_bins(np.where(counts[labels] > 1, of_label, log_weights.mean()))
+    covariances = np.bincount(groups, of_row * of_label)
+    if covariances.sum() <= _MOST_BY_CHANCE * math.sqrt(float(covariances @ covariances)):
+        return None
+    of_class = (in_bin @ membership(labels, n_classes).T).toarray()  # rows of each class in each bin
+    products = np.diag(counts + _PRIOR_ROWS) - of_class.T @ (of_class / sizes[:, None])
+    return np.exp(np.linalg.solve(products, np.bincount(labels, of_row, n_classes)))

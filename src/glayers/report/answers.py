@@ -16,7 +16,7 @@ from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
 from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, findings, verdict
-from glayers.text_tables import capital, percent, plural, points, shortened
+from glayers.text_tables import capital, percent, plural, points, shortened, two_digits
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -246,7 +246,7 @@ def _enough_rows(found: Measurements) -> Cell:
     rows = plural(test.rows, "row")
     if math.isnan(test.detectable):
         return Cell("Too few groups", f"{rows} in {test.groups} groups.", "fair")
-    detail = f"{rows} would show a confidence that is off by {100 * test.detectable:.2g} points."
+    detail = f"{rows} would show a confidence that is off by {two_digits(100 * test.detectable)} points."
     if test.detectable > TOLERANCE:
         return Cell("Not yet", f"{detail} Label more rows.", "fair")
     if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:

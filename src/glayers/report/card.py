@@ -12,7 +12,7 @@ from glayers.metrics.events import check_any
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.report.verdict import class_gaps, verdict
 from glayers.shift import shift_test
-from glayers.text_tables import capital, markdown_table, plural
+from glayers.text_tables import capital, markdown_table, plural, two_digits
 
 __all__ = ["model_card"]
 
@@ -65,7 +65,9 @@ def model_card(
     said = verdict(tested, scorecard(calibrated), class_gaps(check_any(calibrated)))
     power = ""
     if tested.detectable > 0:  # not a number if there are too few groups
-        power = f" These rows would have shown an error of {100 * tested.detectable:.2g} points in 80 % of samples."
+        power = (
+            f" These rows would have shown an error of {two_digits(100 * tested.detectable)} points in 80 % of samples."
+        )
     columns = [_numbers(rows, level, random_state) for rows in (test, calibrated)]
     cells = [(f"{100 * level:g} % intervals", "uncalibrated", "calibrated")]
     cells += [(name, columns[0][name], columns[1][name]) for name in columns[0]]
