@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from glayers.fitting.evidence import (
     of_each,
 )
 from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.parts import Curvature, Design, LinearPart, basis_of, corrected_map, curvature_of, design_of
+from glayers.fitting.parts import Curvature, Design, PairsPart, basis_of, corrected_map, curvature_of, design_of
 from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
@@ -84,7 +85,7 @@ def objective(design: Design, flat: Numbers, loss: str = "log") -> float:
     penalty = 0.0
     for part, coefficients in zip(design.parts, design.split(flat), strict=True):
         usual = np.array([USUAL[name] for name in part.names])[part.owners]
-        if isinstance(part, LinearPart) and part.names != ("shift",):
+        if isinstance(part, PairsPart):
             classes = design.base.shape[1]
             relevance = competing(design.base, design.weights)
             usual = usual / np.tile(relevance, (len(usual) // classes, 1))
@@ -387,7 +388,8 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
     """A fit that never saw the fold, with the standardisation of all rows."""
     log_p = log_softmax(0.5 * given.logits)
     basis = basis_of(log_p, np.ones(len(given)), parts)
-    return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed(), basis=basis)
+    with mock.patch("glayers.fitting.evidence.basis_of", return_value=basis):
+        return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed())
 
 
 @pytest.mark.parametrize("parts", [("shared", "context"), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)

@@ -27,18 +27,16 @@ from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks, map_row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
-from glayers.fitting.folds import design_effect, row_weights
+from glayers.fitting.folds import design_effect, draw_rows, row_weights
 from glayers.fitting.parts import (
     DOUBLE_ENTRIES,
     PAIRS,
-    Basis,
     Curvature,
     Design,
     basis_of,
     corrected_map,
     curvature_of,
     design_of,
-    random_rows,
 )
 from glayers.fitting.posterior import Posterior
 from glayers.maps import Chain, Floor, LogSoftmax, Reference, Scale
@@ -312,15 +310,13 @@ def fit_parts(
     *,
     loss: str = "log",
     precisions: Mapping[str, float] | None = None,
-    basis: Basis | None = None,
     inputs: str = "centred",
 ) -> FittedParts:
     """Fit parts to rows behind an inverse temperature; without folds there are no out-of-fold predictions.
 
-    `precisions` stay as given, without factors; otherwise the rows determine both. With a `basis`, features are
-    standardised as it says.
+    `precisions` stay as given, without factors; otherwise the rows determine both. `inputs` are those of `basis_of`.
     """
-    floor, design, sample, factor_error = _prepared(given, factor, names, basis, inputs)
+    floor, design, sample, factor_error = _prepared(given, factor, names, inputs)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     given_precisions = precisions is not None
@@ -374,8 +370,8 @@ def _held_out(
 
 
 def _prepared(
-    given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str
-) -> tuple[Floor, Design, Any, float]:
+    given: Predictions, factor: float, names: Sequence[str], inputs: str
+) -> tuple[Floor, Design, Ints, float]:
     """Return the floor, all rows as features, which of them show spreads and precisions, and the factor's error."""
     logits = working_logits(given.logits)
     log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
@@ -385,9 +381,9 @@ def _prepared(
         raised, masks = floor.split(log_p)
         raised = np.asarray(log_softmax(raised))
     weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
-    sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
-    if basis is None:
-        basis = basis_of(raised[sample], weights[sample], names, inputs)
+    most = max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes)
+    sample = draw_rows(len(given), None, weights, most, random_state=0)
+    basis = basis_of(raised[sample], weights[sample], names, inputs)
     design = design_of(basis, raised, given.labels, weights, masks)
     error = 0.0
     if "shared" not in names:
