@@ -7,7 +7,7 @@ ones by their held-out loss. Unknown groups get the common calibrator.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -49,14 +49,9 @@ class GroupCorrection(Calibrator):
         common = softmax(apply_map(Chain(()), given.logits))
         corrected = np.exp(found.out_of_fold)
         shares = held_out_weights("log", [common, corrected], given.labels, row_weights(given), [_EXTRA_ROWS, 0.0])
-        return Fitted(
-            Chain((Stack(shares, (Chain(()), found.map)),)),
-            "correction of a group",
-            converged=found.converged,
-            reason="precisions by evidence",
-            iterations=found.iterations,
-            n_parameters=found.n_parameters,
-        )
+        mixed = Chain((Stack(shares, (Chain(()), found.map)),))
+        fitted = Fitted.of_parts(found, "correction of a group", "precisions by evidence")
+        return replace(fitted, map=mixed, out_of_fold=None, posterior=None)
 
     @property
     def share_(self) -> float:

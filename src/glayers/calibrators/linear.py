@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
@@ -75,10 +74,11 @@ class LinearScaling(Calibrator):
         held_out = apply_map(plain, given.logits)
         before = weighted_mean(rows(held_out, given.labels), given)
         if losses[best] < before:
-            return self._fitted(fits[best], "precisions by evidence", fits[best].out_of_fold)
+            return self._fitted(fits[best], "precisions by evidence")
         reason = f"falls back to temperature scaling: held-out loss {losses[best]:.6g} against {before:.6g}"
-        fitted = self._fitted(fits[best], reason, held_out)
-        return replace(fitted, map=plain, n_parameters=1, notes=(f"{self.methods[0].name}: {reason}", *fitted.notes))
+        fitted = self._fitted(fits[best], reason)
+        notes = (f"{self.methods[0].name}: {reason}", *fitted.notes)
+        return replace(fitted, map=plain, n_parameters=1, out_of_fold=held_out, notes=notes)
 
     def _precisions(self, given: Predictions) -> list[Mapping[str, float] | None]:  # noqa: ARG002 (for subclasses)
         """Return the precisions to try; None stands for those that the rows determine."""
@@ -90,24 +90,14 @@ class LinearScaling(Calibrator):
     def _inputs(self) -> str:
         return "centred"
 
-    def _fitted(self, found: FittedParts, reason: str, held_out: Floats | None = None) -> Fitted:
+    def _fitted(self, found: FittedParts, reason: str) -> Fitted:
         name = self.methods[0].name
         notes = []
         if not found.converged:
             reason = f"no convergence in {found.iterations} Newton steps, increase the strength; {reason}"
             notes.append(f"{name}: {reason}")
-        return Fitted(
-            found.map,
-            f"{name} scaling",
-            converged=found.converged,
-            reason=reason,
-            iterations=found.iterations,
-            n_parameters=found.n_parameters,
-            out_of_fold=held_out,
-            notes=tuple(notes),
-            attributes={"precisions_": dict(found.precisions), "effective_": dict(found.effective)},
-            posterior=found.posterior,
-        )
+        attributes = {"precisions_": dict(found.precisions), "effective_": dict(found.effective)}
+        return Fitted.of_parts(found, f"{name} scaling", reason, notes=tuple(notes), attributes=attributes)
 
 
 class VectorScaling(LinearScaling):

@@ -292,7 +292,7 @@ class FittedParts(NamedTuple):
     """A fitted model: its map from logits to log-probabilities, its out-of-fold predictions, and what the fit found."""
 
     map: Chain
-    out_of_fold: Floats
+    out_of_fold: Any  # log-probabilities (n, classes), or None without folds
     precisions: Mapping[str, float]  # of the prior of each part
     effective: Mapping[str, float]  # how many coefficients of each part the rows determine
     factor_of_pairs: float  # by which held-out rows multiply the parts of pairs; 0 without such parts or folds
@@ -328,7 +328,7 @@ def fit_parts(
     curvature = curvature_of(design, state.probabilities, problem.precisions)
     state, steps, converged = problem.minimise(state, curvature, enough=enough)
     point = state.point
-    out_of_fold = np.zeros((0, 0))
+    out_of_fold = None
     factor_of_pairs = 0.0
     if folds is not None:
         factors, out_of_fold = _held_out(problem, state, curvature, folds, with_factors=not given_precisions)
