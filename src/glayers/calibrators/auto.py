@@ -162,7 +162,10 @@ class AutoCalibrator(Calibrator):
         selection = task.selection(len(given), parts, weights, mixture, model, left_out)
         with np.errstate(divide="ignore"):  # impossible classes
             held_out = np.log(mixture.held_out.astype(np.float64))
-        thresholds = SetThresholds.of(task.given.with_logits(held_out))
+        attributes: dict[str, Any] = {"selection_": selection}
+        is_kept = held_out.size <= MOST_KEPT
+        if len(task.given) < len(given) or not is_kept:  # otherwise they are made when they are asked for
+            attributes["set_thresholds_"] = SetThresholds.of(task.given.with_logits(held_out))
         return Fitted(
             mixture.map,
             f"auto: {' + '.join(weights)}",
@@ -170,9 +173,9 @@ class AutoCalibrator(Calibrator):
             reason=selection.reason,
             iterations=model.iterations,
             n_parameters=n_learned(mixture.map),
-            out_of_fold=held_out if held_out.size <= MOST_KEPT else None,
+            out_of_fold=held_out if is_kept else None,
             notes=(f"auto: {selection.reason}",) if list(weights) == ["uncalibrated"] else (),
-            attributes={"selection_": selection, "set_thresholds_": thresholds},
+            attributes=attributes,
             posterior=model.posterior,
         )
 

@@ -215,7 +215,7 @@ def find_precisions(design: Design, precisions: Floats, point: Floats, most_roun
     state = PenalisedLoss(design, loss, precisions[owners]).at(point)
     for _ in range(most_rounds):
         of_coefficients = precisions[owners] / relevance
-        curvature = curvature_of(design, state.probabilities, of_coefficients)
+        curvature = curvature_of(design, state.probabilities).inverse(of_coefficients)
         problem = PenalisedLoss(design, loss, of_coefficients)
         state, _, _ = problem.minimise(state, curvature, most_steps=1, enough=0.1)
         determined = np.bincount(owners, 1 - of_coefficients * curvature.variances())
@@ -325,7 +325,7 @@ def fit_parts(
         enough = 0.03
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(point)
-    curvature = curvature_of(design, state.probabilities, problem.precisions)
+    curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
     state, steps, converged = problem.minimise(state, curvature, enough=enough)
     point = state.point
     out_of_fold = None
@@ -336,11 +336,11 @@ def fit_parts(
         if design.basis.pairs:
             factor_of_pairs = float(factors[-1])
     corrected = Chain((corrected_map(design, point),))
-    tight = curvature_of(design, state.probabilities, problem.precisions)
+    of_loss = curvature_of(design, state.probabilities)
+    tight = of_loss.inverse(problem.precisions)
     counted = np.bincount(design.owners, 1 - problem.precisions * tight.variances())
     effect = _effect_of_groups(problem, state, tight, given.groups)
-    fewer = replace(design, weights=design.weights / effect)
-    tight, wide = (curvature_of(fewer, state.probabilities, part * problem.precisions) for part in (1.0, _WIDER))
+    tight, wide = (of_loss.inverse(part * problem.precisions, effect) for part in (1.0, _WIDER))
     return FittedParts(
         map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
         out_of_fold=out_of_fold,

@@ -205,13 +205,13 @@ class SharedPart(Part):
         """Sum over rows of context x context times the covariance of the functions under the probabilities."""
         linear = self.linear.astype(np.float64)
         functions = np.concatenate([self._outcomes(linear)[:, None], self.bends.astype(np.float64)], axis=1)
-        weighted = functions * self._outcomes(p)[:, None]
-        mean = weighted.sum(axis=2)
-        second = weighted @ functions.transpose(0, 2, 1)
+        own = self._outcomes(p)
+        mean = np.einsum("nso,no->ns", functions, own)
+        second = (functions * own[:, None]) @ functions.transpose(0, 2, 1)
         if self.places is not None:  # the first function also counts where the others are 0
             mean[:, 0] = np.vecdot(p, linear)
             second[:, 0, 0] = np.vecdot(p * linear, linear)
-        covariance = second - mean[:, :, None] * mean[:, None]
+        covariance = second - np.einsum("ns,nt->nst", mean, mean)
         pairs = np.einsum("nj,nk,n->njk", self.context, self.context, weights)
         summed = np.einsum("nst,njk->sjtk", covariance, pairs, optimize=True)
         return summed.reshape(self.owners.size, -1)
@@ -464,21 +464,33 @@ class Curvature:
         return np.concatenate([np.diagonal(self.block), self.diagonal])
 
 
-def curvature_of(design: Design, probabilities: Array, precisions: Floats) -> Curvature:
-    """Return the curvature at some probabilities, with the precision of each coefficient."""
+class LossCurvature(NamedTuple):
+    """The curvature of the loss without the prior, at one point: a block for the shared part, a diagonal for others."""
+
+    block: Floats
+    diagonal: Floats
+
+    def inverse(self, precisions: Floats, effect: float = 1.0) -> Curvature:
+        """Add the precision of each coefficient, and invert; rows count for less by the factor `effect`."""
+        n_shared = len(self.block)
+        block = self.block / effect + np.diag(precisions[:n_shared])
+        return Curvature(np.linalg.inv(block), 1 / (self.diagonal / effect + precisions[n_shared:]))
+
+
+def curvature_of(design: Design, probabilities: Array) -> LossCurvature:
+    """Return the curvature at some probabilities."""
     some = draw_rows(len(design.labels), None, design.weights, _CURVATURE_ROWS, random_state=0)
     sample = design.take(some)
     p = probabilities[some].astype(np.float64)
     weights = sample.weights * (design.weights.sum() / sample.weights.sum())
     block = np.zeros((0, 0))
     diagonal = [np.zeros(0)]
-    for part, precision in zip(sample.parts, design.split(precisions), strict=True):
-        curved = part.curvature(p, weights)
+    for part in sample.parts:
         if isinstance(part, SharedPart):
-            block = np.linalg.inv(curved + np.diag(precision.ravel()))
+            block = part.curvature(p, weights)
         else:
-            diagonal.append(1 / (curved + precision).ravel())
-    return Curvature(block, np.concatenate(diagonal))
+            diagonal.append(part.curvature(p, weights).ravel())
+    return LossCurvature(block, np.concatenate(diagonal))
 
 
 def corrected_map(design: Design, flat: Floats) -> Corrected:
