@@ -27,6 +27,7 @@ from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.parts import Curvature, Design, PairsPart, basis_of, corrected_map, curvature_of, design_of
 from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.maps.corrections import centred
 from tests.strategies import Numbers
 
 ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "hinges")
@@ -279,6 +280,28 @@ def test_the_prior_of_a_pair_has_the_precision_of_its_part_over_its_relevance() 
     relevance = competing(design.base, design.weights)
     expected = [np.full(5, 150.0), np.full(5, 30.0), (400.0 / relevance).ravel()]
     np.testing.assert_allclose(of_each(design, USUAL), np.concatenate(expected), rtol=1e-9)
+
+
+def test_a_class_is_standardised_over_the_rows_where_it_is_possible() -> None:
+    given = rows_of(400)
+    log_p = log_softmax(given.logits)
+    lowered = np.zeros_like(log_p)
+    lowered[::2, 1] = -np.inf
+    log_p[::2, 1] = 3.0  # wherever a masked class is put, it is not seen
+    found = basis_of(log_p, np.ones(400), ("scale", "shift", "hinges"), lowered=lowered)
+    expected = basis_of(log_p[1::2], np.ones(200), ("scale", "shift", "hinges"))
+    np.testing.assert_allclose(found.own[:, 1], expected.own[:, 1], rtol=1e-6)
+    np.testing.assert_allclose(found.knots[:, 1], expected.knots[:, 1], atol=1e-6)
+
+
+def test_knots_are_quantiles_of_weighted_rows() -> None:
+    counted = np.arange(400) < 200
+    log_p = log_softmax(rows_of(400).logits * np.where(counted, 1.0, 3.0)[:, None])
+    hinges = ("hinges",)
+    first_half = basis_of(log_p[counted], np.ones(200), hinges).knots
+    weighted = basis_of(log_p, np.where(counted, 1.0, 1e-9), hinges).knots
+    np.testing.assert_allclose(weighted, first_half, atol=0.05)  # between rows next to the quantile
+    np.testing.assert_allclose(first_half, np.quantile(centred(log_p[:200]), [0.2, 0.4, 0.6, 0.8], axis=0), rtol=1e-9)
 
 
 def drawn_with(size: float, n_rows: int, classes: int, seed: int) -> Predictions:

@@ -114,7 +114,7 @@ class AutoCalibrator(Calibrator):
     out_of_fold_ : array (n, classes) or None
         Log-probabilities of every row by fits that had not seen it; precisions, mixture weights and the temperature
         that fits start from were found with all rows. If the parts learn from a sample of the rows, of its rows, in
-        their order. None for more than 5 million logits: it would mostly fill memory.
+        their order; rows of weight 0 are left out. None for more than 5 million logits: it would mostly fill memory.
 
     Examples
     --------
@@ -159,7 +159,8 @@ class AutoCalibrator(Calibrator):
             advance()
             weights, mixture = task.chosen(parts)
             advance()
-        selection = task.selection(len(given), parts, weights, mixture, model, left_out)
+        n_rows = int(np.count_nonzero(row_weights(given)))
+        selection = task.selection(n_rows, parts, weights, mixture, model, left_out)
         with np.errstate(divide="ignore"):  # impossible classes
             held_out = np.log(mixture.held_out.astype(np.float64))
         attributes: dict[str, Any] = {"selection_": selection}
@@ -174,7 +175,7 @@ class AutoCalibrator(Calibrator):
             iterations=model.iterations,
             n_parameters=n_learned(mixture.map),
             out_of_fold=held_out if is_kept else None,
-            notes=(f"auto: {selection.reason}",) if list(weights) == ["uncalibrated"] else (),
+            notes=(f"auto: {selection.reason}",) if selection.fallback == "uncalibrated" else (),
             attributes=attributes,
             posterior=model.posterior,
         )
@@ -186,8 +187,9 @@ class AutoCalibrator(Calibrator):
         seed = drawn_seed(self.random_state)
         n_folds = whole_number(self.n_folds, "n_folds", least=2)
         sample = given
-        if len(given) > enough_rows(given.n_classes):
-            sample = given.take(draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed))
+        drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
+        if len(drawn) < len(given):
+            sample = given.take(drawn)
         if sample.logits.size > _FEW_FOLDS_FROM:
             n_folds = min(n_folds, 3)
         folds = assign_folds(len(sample), sample.groups, n_folds, seed)
@@ -257,7 +259,7 @@ class _Task(NamedTuple):
     def add_model(self, parts: dict[str, MixturePart]) -> FittedParts:
         """Add the model, and return its fit. Held out, it stands behind the temperature without the fold."""
         began = time.perf_counter()
-        names = full_model(int(np.count_nonzero(row_weights(self.given))), self.given.n_classes)
+        names = full_model(len(self.given), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
         parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), model.n_parameters, began)
         return model

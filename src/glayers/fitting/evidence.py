@@ -383,7 +383,7 @@ def _prepared(
     weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
     most = max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes)
     sample = draw_rows(len(given), None, weights, most, random_state=0)
-    basis = basis_of(raised[sample], weights[sample], names, inputs)
+    basis = basis_of(raised[sample], weights[sample], names, inputs, None if masks is None else masks[sample])
     design = design_of(basis, raised, given.labels, weights, masks)
     error = 0.0
     if "shared" not in names:

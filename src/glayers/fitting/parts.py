@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints, effective_rows, map_row_blocks, row_blocks
 from glayers.fitting.folds import draw_rows
 from glayers.maps import Chain, Dense, Diagonal
@@ -40,7 +41,7 @@ PARTS = (*SHARED, *CLASSES, *PAIRS)
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
 _LEAST_HINGE = 0.05  # added to the spread of a hinge: one that few rows reach stays small
-_QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class: the knots of its hinges
+_QUANTILES = np.array([0.2, 0.4, 0.6, 0.8])  # of the centred log-probabilities of a class: the knots of its hinges
 _LEAST_RELEVANCE = 0.05  # of a pair of classes; from 0.001 to 0.2 the held-out loss is the same
 _CURVATURE_ROWS = 1_000  # rows that show the curvature
 DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
@@ -100,12 +101,21 @@ def plain_basis(n_classes: int, names: Sequence[str], inputs: str = "log") -> Ba
     return basis._replace(spread=np.ones(shape[0]), means=np.zeros(shape), relevance=np.ones(shape))
 
 
-def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str = "centred") -> Basis:
-    """Standardise features over rows; with `inputs` "plain" they stay as they are."""
+def basis_of(
+    log_p: Floats,
+    weights: Floats,
+    names: Sequence[str],
+    inputs: str = "centred",
+    lowered: Floats | None = None,
+) -> Basis:
+    """Standardise features over rows; with `inputs` "plain" they stay as they are.
+
+    `lowered` is added to the scores, -inf for impossible classes: a class counts where it is possible.
+    """
     n_classes = log_p.shape[1]
     if inputs == "plain":
         return plain_basis(n_classes, names)
-    p = np.exp(log_p)
+    p = np.exp(log_p) if lowered is None else softmax(log_p + lowered)
     in_question = weights[:, None] * p * (1 - p) + _ALMOST_NONE
     in_question /= in_question.sum(axis=0)
     basis = plain_basis(n_classes, names, inputs)
@@ -116,7 +126,7 @@ def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str =
     if "context" in names:
         basis = basis._replace(context=np.stack(_mean_and_spread(raw_context(log_p, descending(log_p)), weights)))
     if "hinges" in names:
-        basis = basis._replace(knots=np.quantile(values[weights > 0], _QUANTILES, axis=0))
+        basis = basis._replace(knots=_knots(values, weights[:, None] * ((p > 0) + _ALMOST_NONE)))
     if not basis.pairs:
         return basis
     features = basis.features(log_p)
@@ -127,6 +137,18 @@ def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str =
     means = (features / spread).T @ in_question
     relevance = np.tile(_relevance(p, weights), (len(spread) // n_classes, 1))
     return basis._replace(spread=spread, means=means, relevance=relevance)
+
+
+def _knots(values: Floats, weights: Floats) -> Floats:
+    """Return quantiles of each class, linear between rows; equal weights give those of np.quantile."""
+    found = []
+    for column, of_rows in zip(values.T, weights.T, strict=True):
+        order = np.argsort(column)
+        middles = (np.cumsum(of_rows[order]) - of_rows[order] / 2) / of_rows.sum()
+        # np.quantile puts the first row at 0 and the last one at 1, half a row from the middles.
+        wanted = _QUANTILES + (0.5 - _QUANTILES) / effective_rows(of_rows)
+        found.append(np.interp(wanted, middles, column[order]))
+    return np.stack(found, axis=1)
 
 
 def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
