@@ -339,7 +339,7 @@ def test_a_part_without_a_signal_stays_near_zero(parts: Any) -> None:
     moved = np.abs(softmax(found.map(given.logits)) - softmax(given.logits))
     assert moved.mean() < 0.01
     assert all(value > USUAL[name] / 3 for name, value in found.precisions.items())
-    assert sum(found.effective.values()) < 3.5 + 0.2 * found.n_parameters
+    assert sum(found.effective.values()) < 3.5 + 0.2 * len(found.posterior.point)
 
 
 def test_a_part_with_a_signal_takes_it_and_the_others_stay() -> None:

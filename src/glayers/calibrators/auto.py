@@ -261,7 +261,7 @@ class _Task(NamedTuple):
         began = time.perf_counter()
         names = full_model(len(self.given), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
-        parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), model.n_parameters, began)
+        parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), len(model.posterior.point), began)
         return model
 
     def around(self, earlier: Chain) -> MixturePart:
@@ -269,7 +269,7 @@ class _Task(NamedTuple):
         began = time.perf_counter()
         moved = self.given.with_logits(apply_map(earlier, self.given.logits))
         model = fit_parts(moved, 1.0, SMALL_MODEL, self.folds, loss=self.loss)
-        return self.part(earlier + model.map, model.out_of_fold, model.n_parameters, began)
+        return self.part(earlier + model.map, model.out_of_fold, len(model.posterior.point), began)
 
     def add_layers(self, parts: dict[str, MixturePart], model: FittedParts, left_out: dict[str, str]) -> None:
         """Add g-layers unless there is a reason to leave them out, or they learn nothing."""
