@@ -69,13 +69,8 @@ class Fitted:
     @classmethod
     def of_parts(cls, found: FittedParts, method: str, reason: str, **others: Any) -> "Fitted":
         """Return the fit of parts by evidence, with what else is known about it."""
-        known = {
-            "iterations": found.iterations,
-            "n_parameters": len(found.posterior.point),
-            "posterior": found.posterior,
-        }
-        facts = {"converged": found.converged, "out_of_fold": found.out_of_fold} | known
-        return cls(found.map, method, reason=reason, **facts | others)
+        fitted = cls(found.map, method, found.converged, reason, found.iterations, len(found.posterior.point))
+        return replace(fitted, **{"out_of_fold": found.out_of_fold, "posterior": found.posterior} | others)
 
 
 @dataclass(frozen=True)

@@ -447,8 +447,8 @@ def _parts_of(basis: Basis, arrays: Mapping[str, Array]) -> tuple[Any, ...]:
     if "shared" in basis.names:
         # The coefficients of the constant belong to "shared", all others to "context".
         owners = np.tile(np.minimum(np.arange(arrays["context"].shape[1]), 1), (N_SHAPES, 1))
-        shared = [arrays[name] for name in ("linear", "bends", "context")]
-        parts.append(SharedPart(basis.chosen(SHARED), owners, *shared, arrays.get("places")))
+        shared: dict[str, Any] = {name: arrays.get(name) for name in SharedPart.by_row}
+        parts.append(SharedPart(basis.chosen(SHARED), owners, **shared))
     names = basis.chosen(CLASSES)
     if names:
         owners = np.repeat(np.arange(len(names))[:, None], n_classes, axis=1)
@@ -495,7 +495,7 @@ class LossCurvature(NamedTuple):
     def inverse(self, precisions: Floats, effect: float = 1.0) -> Curvature:
         """Add the precision of each coefficient, and invert; rows count for less by the factor `effect`."""
         n_shared = len(self.block)
-        block = self.block / effect + np.diag(precisions[:n_shared])
+        block: Any = self.block / effect + np.diag(precisions[:n_shared])
         return Curvature(np.linalg.inv(block), 1 / (self.diagonal / effect + precisions[n_shared:]))
 
 
