@@ -179,9 +179,8 @@ class GLayers(LayerCalibrator):
         work = len(given) * n_weights
         _, rates, epochs, n_folds, patience = next(usual for usual in _TRAININGS if work <= usual[0])
         # One step moves an output by the rate times its number of hidden units, which grows with the classes.
-        rates = tuple(rate / math.sqrt(given.n_classes) for rate in rates)
-        if self.learning_rate is not None:
-            rates = _numbers_to_try(self.learning_rate, "learning_rate")
+        usual_rates = tuple(rate / math.sqrt(given.n_classes) for rate in rates)
+        rates = _numbers_to_try(self.learning_rate, "learning_rate", usual_rates)
         if self.max_epochs is not None:
             epochs = self.max_epochs
         folds = assign_folds(len(given), given.groups, self.n_folds or n_folds, training.seed)
@@ -310,12 +309,8 @@ class PaperGLayers(LayerCalibrator):
         return best, tried, held_out
 
     def _first_settings(self) -> list[Setting]:
-        rates = _FIRST_RATES
-        decays = _FIRST_DECAYS
-        if self.learning_rate is not None:
-            rates = _numbers_to_try(self.learning_rate, "learning_rate")
-        if self.weight_decay is not None:
-            decays = _numbers_to_try(self.weight_decay, "weight_decay")
+        rates = _numbers_to_try(self.learning_rate, "learning_rate", _FIRST_RATES)
+        decays = _numbers_to_try(self.weight_decay, "weight_decay", _FIRST_DECAYS)
         return list(itertools.product(rates, decays))
 
     def _neighbours(self, best: Setting) -> list[Setting]:
@@ -342,8 +337,10 @@ class PaperGLayers(LayerCalibrator):
         whole_number(self.patience, "patience", 1)
 
 
-def _numbers_to_try(values: Any, name: str) -> tuple[float, ...]:
-    """Return a setting that is one number or several, each once."""
+def _numbers_to_try(values: Any, name: str, usual: tuple[float, ...]) -> tuple[float, ...]:
+    """Return a setting that is one number or several, each once; None stands for the usual ones."""
+    if values is None:
+        return usual
     numbers = one_or_several(values)
     if not numbers or not all(0 <= number < math.inf for number in numbers):
         raise GlayersError(
