@@ -210,6 +210,30 @@ def test_an_anchor_is_kept_where_nothing_more_is_shown() -> None:
     assert found, "80 rows whose truth is a temperature"
 
 
+@pytest.mark.parametrize("classes", [3, 13])
+def test_a_row_of_weight_0_is_a_row_left_out(classes: int) -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(400, classes))
+    labels = (z + np.linspace(-1, 1, classes) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    weights = rng.uniform(0.5, 2, 400) * (rng.random(400) > 0.7)
+    used = weights > 0
+    whole = AutoCalibrator().fit(2 * z, labels, weights)
+    alone = AutoCalibrator().fit(2 * z[used], labels[used], weights[used])
+    np.testing.assert_allclose(whole.predict_proba(z), alone.predict_proba(z), atol=1e-9)
+    assert whole.selection_.rows == alone.selection_.rows == used.sum()
+    assert whole.predict_set(z).sum() == alone.predict_set(z).sum()
+
+
+def test_a_corrected_anchor_is_no_fallback() -> None:
+    rng = np.random.default_rng(11)
+    z = 2 * rng.normal(size=(60, 4))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    fitted = AutoCalibrator(loss="brier", time_budget=0).fit(1.7 * z, labels)
+    assert fitted.mixture_weights_ == {"uncalibrated": 1.0}
+    assert fitted.selection_.fallback == ""
+    assert fitted.diagnostics_.notes == ()
+
+
 def test_the_reason_names_the_anchor_that_is_kept() -> None:
     part = PartResult("uncalibrated", 1.0, 0.0, 0.1, 1.0, 0)
     selection = AutoSelection(50, 50, 3, 5, "brier", False, (part,), {}, {}, 1.0, 0.0, 0.1, 0.001)

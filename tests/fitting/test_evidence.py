@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,9 +24,10 @@ from glayers.fitting.evidence import (
     of_each,
 )
 from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.parts import Curvature, Design, LinearPart, basis_of, corrected_map, curvature_of, design_of
+from glayers.fitting.parts import Curvature, Design, PairsPart, basis_of, corrected_map, curvature_of, design_of
 from glayers.fitting.posterior import Posterior
 from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.maps.corrections import centred
 from tests.strategies import Numbers
 
 ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "hinges")
@@ -64,7 +66,7 @@ def problem_of(design: Design, loss: str = "log") -> PenalisedLoss:
 def solved(problem: PenalisedLoss) -> tuple[State, Curvature, bool]:
     """The optimum, the curvature at the start, and whether the search converged."""
     start = problem.at(np.zeros(problem.design.owners.size))
-    curvature = curvature_of(problem.design, start.probabilities, problem.precisions)
+    curvature = curvature_of(problem.design, start.probabilities).inverse(problem.precisions)
     state, _, converged = problem.minimise(start, curvature)
     return state, curvature, converged
 
@@ -84,7 +86,7 @@ def objective(design: Design, flat: Numbers, loss: str = "log") -> float:
     penalty = 0.0
     for part, coefficients in zip(design.parts, design.split(flat), strict=True):
         usual = np.array([USUAL[name] for name in part.names])[part.owners]
-        if isinstance(part, LinearPart) and part.names != ("shift",):
+        if isinstance(part, PairsPart):
             classes = design.base.shape[1]
             relevance = competing(design.base, design.weights)
             usual = usual / np.tile(relevance, (len(usual) // classes, 1))
@@ -178,7 +180,7 @@ def test_the_curvature_of_scales_and_shifts_is_the_diagonal_of_the_exact_one(par
     exact = np.diag(precisions)
     for weight, row, feature in zip(design.weights, p, features, strict=True):
         exact = exact + weight * feature.T @ (np.diag(row) - np.outer(row, row)) @ feature
-    found = curvature_of(design, p, precisions)
+    found = curvature_of(design, p).inverse(precisions)
     np.testing.assert_allclose(found.variances(), 1 / np.diagonal(exact), rtol=1e-9)
     np.testing.assert_allclose(found.solve(np.ones(4)), 1 / np.diagonal(exact), rtol=1e-9)
 
@@ -191,7 +193,7 @@ def test_the_curvature_of_features_is_exact_where_all_rows_are_equally_unsure() 
     features = rng.normal(size=(60, 3))
     features -= features.mean(axis=0)
     design = replace(design, parts=(replace(part, features=features, means=np.zeros((3, 3))),))
-    found = curvature_of(design, np.full((60, 3), 1 / 3), np.full(9, 7.0))
+    found = curvature_of(design, np.full((60, 3), 1 / 3)).inverse(np.full(9, 7.0))
     exact = np.repeat(1 / ((features**2).sum(axis=0) * 2 / 9 + 7.0), 3)
     np.testing.assert_allclose(found.variances(), exact, rtol=1e-9)
 
@@ -202,7 +204,7 @@ def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -
         p = softmax(design.base)
         features = np.stack([design.scores(unit) for unit in np.eye(35)], axis=2)  # (n, classes, 35)
         covariances = [np.cov(f, rowvar=False, aweights=q, ddof=0) for f, q in zip(features, p, strict=True)]
-        found = curvature_of(design, p, np.full(35, 10.0))
+        found = curvature_of(design, p).inverse(np.full(35, 10.0))
         exact = np.linalg.inv(np.sum(covariances, axis=0) + 10 * np.eye(35))
         vector = np.random.default_rng(0).normal(size=35)
         np.testing.assert_allclose(found.solve(vector), exact @ vector, atol=1e-8)
@@ -214,12 +216,11 @@ def test_the_curvature_of_a_sample_of_the_rows_is_near_that_of_all() -> None:
     design = design_for(given, ALL_PARTS)
     p = softmax(design.base)
     precisions = np.full(design.owners.size, 10.0)
-    sampled = curvature_of(design, p, precisions).variances()
+    sampled = curvature_of(design, p).inverse(precisions).variances()
     parts = [
-        curvature_of(design.take(slice(first, first + 500)), p[first : first + 500], 0 * precisions + 2.0)
-        for first in range(0, 2_500, 500)
+        curvature_of(design.take(slice(first, first + 500)), p[first : first + 500]) for first in range(0, 2_500, 500)
     ]
-    whole = 1 / np.sum([1 / each.diagonal for each in parts], axis=0)  # five times 2 is 10
+    whole = 1 / (np.sum([each.diagonal for each in parts], axis=0) + 10.0)
     np.testing.assert_allclose(sampled[35:], whole, rtol=0.35)
 
 
@@ -227,7 +228,7 @@ def test_the_curvature_of_a_sample_of_the_rows_is_near_that_of_all() -> None:
 def test_an_inverse_curvature_is_symmetric_and_below_the_prior(part: str) -> None:
     design = design_for(rows_of(80), (part,))
     size = design.owners.size
-    found = curvature_of(design, softmax(design.base), np.full(size, 20.0))
+    found = curvature_of(design, softmax(design.base)).inverse(np.full(size, 20.0))
     matrix = np.stack([found.solve(unit) for unit in np.eye(size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     np.testing.assert_allclose(np.diagonal(matrix), found.variances(), atol=1e-12)
@@ -281,6 +282,28 @@ def test_the_prior_of_a_pair_has_the_precision_of_its_part_over_its_relevance() 
     np.testing.assert_allclose(of_each(design, USUAL), np.concatenate(expected), rtol=1e-9)
 
 
+def test_a_class_is_standardised_over_the_rows_where_it_is_possible() -> None:
+    given = rows_of(400)
+    log_p = log_softmax(given.logits)
+    lowered = np.zeros_like(log_p)
+    lowered[::2, 1] = -np.inf
+    log_p[::2, 1] = 3.0  # wherever a masked class is put, it is not seen
+    found = basis_of(log_p, np.ones(400), ("scale", "shift", "hinges"), lowered=lowered)
+    expected = basis_of(log_p[1::2], np.ones(200), ("scale", "shift", "hinges"))
+    np.testing.assert_allclose(found.own[:, 1], expected.own[:, 1], rtol=1e-6)
+    np.testing.assert_allclose(found.knots[:, 1], expected.knots[:, 1], atol=1e-6)
+
+
+def test_knots_are_quantiles_of_weighted_rows() -> None:
+    counted = np.arange(400) < 200
+    log_p = log_softmax(rows_of(400).logits * np.where(counted, 1.0, 3.0)[:, None])
+    hinges = ("hinges",)
+    first_half = basis_of(log_p[counted], np.ones(200), hinges).knots
+    weighted = basis_of(log_p, np.where(counted, 1.0, 1e-9), hinges).knots
+    np.testing.assert_allclose(weighted, first_half, atol=0.05)  # between rows next to the quantile
+    np.testing.assert_allclose(first_half, np.quantile(centred(log_p[:200]), [0.2, 0.4, 0.6, 0.8], axis=0), rtol=1e-9)
+
+
 def drawn_with(size: float, n_rows: int, classes: int, seed: int) -> Predictions:
     """Labels of shifts that are drawn with this standard deviation."""
     rng = np.random.default_rng(seed)
@@ -316,7 +339,7 @@ def test_a_part_without_a_signal_stays_near_zero(parts: Any) -> None:
     moved = np.abs(softmax(found.map(given.logits)) - softmax(given.logits))
     assert moved.mean() < 0.01
     assert all(value > USUAL[name] / 3 for name, value in found.precisions.items())
-    assert sum(found.effective.values()) < 3.5 + 0.2 * found.n_parameters
+    assert sum(found.effective.values()) < 3.5 + 0.2 * len(found.posterior.point)
 
 
 def test_a_part_with_a_signal_takes_it_and_the_others_stay() -> None:
@@ -387,7 +410,8 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
     """A fit that never saw the fold, with the standardisation of all rows."""
     log_p = log_softmax(0.5 * given.logits)
     basis = basis_of(log_p, np.ones(len(given)), parts)
-    return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed(), basis=basis)
+    with mock.patch("glayers.fitting.evidence.basis_of", return_value=basis):
+        return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed())
 
 
 @pytest.mark.parametrize("parts", [("shared", "context"), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)

@@ -58,10 +58,9 @@ _ALL: tuple[type[Estimator], ...] = (
 # Methods by name, and how to make an unfitted calibrator of each. Call an entry of CALIBRATORS with further settings if
 # needed: CALIBRATORS["g-layers"](n_layers=1).
 METHODS: dict[str, Method] = {method.name: method for kind in _ALL for method in kind.methods}
-CALIBRATORS: dict[str, Callable[..., Any]] = {}
-for _kind in _ALL:
-    for _method in _kind.methods:
-        CALIBRATORS[_method.name] = partial(_kind, **_method.settings)
+CALIBRATORS: dict[str, Callable[..., Any]] = {
+    method.name: partial(kind, **method.settings) for kind in _ALL for method in kind.methods
+}
 
 
 def calibrator_of(given: object) -> Calibrator:

@@ -18,7 +18,7 @@ import numpy as np
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints, in_row_blocks
 from glayers.calibrators.auto_selection import AutoSelection, PartResult
-from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, weighted_mean
+from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.temperature import tempered
@@ -114,7 +114,7 @@ class AutoCalibrator(Calibrator):
     out_of_fold_ : array (n, classes) or None
         Log-probabilities of every row by fits that had not seen it; precisions, mixture weights and the temperature
         that fits start from were found with all rows. If the parts learn from a sample of the rows, of its rows, in
-        their order. None for more than 5 million logits: it would mostly fill memory.
+        their order; rows of weight 0 are left out. None for more than 5 million logits: it would mostly fill memory.
 
     Examples
     --------
@@ -147,29 +147,26 @@ class AutoCalibrator(Calibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         task = self._task(given)
-        sample = task.given
-        left_out = self._left_out(sample)
+        left_out = self._left_out(task.given)
         with progress_bar(self.progress, "fitting", 4) as advance:
             parts = task.anchors()
             advance()
             model = task.add_model(parts)
             for place, prior in enumerate(self._earlier(given), start=1):
-                first = 0 if self.inputs == "logits" else 1  # rows are logits already
-                parts[f"prior {place}"] = task.around(Chain(prior.map_.steps[first:]))
+                parts[f"prior {place}"] = task.around(prior)
             advance()
             task.add_layers(parts, model, left_out)
             advance()
             weights, mixture = task.chosen(parts)
             advance()
-        selection = self._selection(len(given), task, parts, weights, mixture, model, left_out)
-        losses = None
-        if len(sample) < len(given):
-            loss = smooth_loss(self.loss)
-            losses = mean_loss(loss, Chain(()), given), mean_loss(loss, mixture.map, given)
+        n_rows = int(np.count_nonzero(row_weights(given)))
+        selection = task.selection(n_rows, parts, weights, mixture, model, left_out)
         with np.errstate(divide="ignore"):  # impossible classes
             held_out = np.log(mixture.held_out.astype(np.float64))
-        thresholds = SetThresholds.of(sample.with_logits(held_out))
-        notes = [f"auto: {selection.reason}"] if list(weights) == ["uncalibrated"] else []
+        attributes: dict[str, Any] = {"selection_": selection}
+        is_kept = held_out.size <= MOST_KEPT
+        if len(task.given) < len(given) or not is_kept:  # otherwise they are made when they are asked for
+            attributes["set_thresholds_"] = SetThresholds.of(task.given.with_logits(held_out))
         return Fitted(
             mixture.map,
             f"auto: {' + '.join(weights)}",
@@ -177,73 +174,31 @@ class AutoCalibrator(Calibrator):
             reason=selection.reason,
             iterations=model.iterations,
             n_parameters=n_learned(mixture.map),
-            out_of_fold=held_out if held_out.size <= MOST_KEPT else None,
-            losses=losses,
-            notes=tuple(notes),
-            attributes={"selection_": selection, "set_thresholds_": thresholds},
+            out_of_fold=held_out if is_kept else None,
+            notes=(f"auto: {selection.reason}",) if selection.fallback == "uncalibrated" else (),
+            attributes=attributes,
             posterior=model.posterior,
         )
 
     def _task(self, given: Predictions) -> "_Task":
         """Return the checked settings, a sample of the rows if there are very many, and the temperature of all."""
         smooth_loss(self.loss)  # checks the name
-        seed = drawn_seed(self.random_state)
         keep_order = check_switch(self.keep_accuracy, "keep_accuracy")
+        seed = drawn_seed(self.random_state)
+        n_folds = whole_number(self.n_folds, "n_folds", least=2)
         sample = given
-        if len(given) > enough_rows(given.n_classes):
-            drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
+        drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
+        if len(drawn) < len(given):
             sample = given.take(drawn)
+        if sample.logits.size > _FEW_FOLDS_FROM:
+            n_folds = min(n_folds, 3)
+        folds = assign_folds(len(sample), sample.groups, n_folds, seed)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
-        folds = self._folds(sample, seed)
         factors = held_out_factors(sample.logits, sample.labels, sample.weights, folds, temperature.factor)
         return _Task(sample, self.loss, keep_order, folds, seed, temperature, factors / temperature.factor)
 
-    def _selection(
-        self,
-        n_rows: int,
-        task: "_Task",
-        parts: Mapping[str, MixturePart],
-        weights: Mapping[str, float],
-        mixture: MixturePart,
-        model: FittedParts,
-        left_out: Mapping[str, str],
-    ) -> AutoSelection:
-        before = task.losses(parts["temperature"])
-        results = []
-        for name, part in parts.items():
-            losses = task.losses(part)
-            gain, error = task.gain(before, losses)
-            loss = weighted_mean(losses, task.given)
-            weight = weights.get(name, 0.0)
-            note = task.temperature.reason if name == "temperature" else ""
-            results.append(PartResult(name, loss, gain, error, weight, part.n_parameters, part.seconds, note))
-        mixed = task.losses(mixture)
-        gain, error = task.gain(before, mixed)
-        return AutoSelection(
-            rows=n_rows,
-            sample=len(task.given),
-            classes=task.given.n_classes,
-            n_folds=int(task.folds.max()) + 1,
-            loss=self.loss,
-            keep_accuracy=task.keep_order,
-            parts=tuple(results),
-            effective=model.effective,
-            left_out=left_out,
-            kept_loss=weighted_mean(mixed, task.given),
-            gain=gain,
-            gain_error=error,
-            uniform_share=mixture.share,
-        )
-
-    def _folds(self, given: Predictions, seed: int) -> Ints:
-        units = len(given) if given.groups is None else len(np.unique(given.groups))
-        n_folds = min(whole_number(self.n_folds, "n_folds", least=2), max(2, units))
-        if given.logits.size > _FEW_FOLDS_FROM:
-            n_folds = min(n_folds, 3)
-        return assign_folds(len(given), given.groups, n_folds, seed)
-
-    def _earlier(self, given: Predictions) -> list[Calibrator]:
-        """Return the calibrators of the setting `prior`, checked."""
+    def _earlier(self, given: Predictions) -> list[Chain]:
+        """Return the maps of logits of the setting `prior`, checked."""
         if self.prior is None:
             return []
         several = self.prior if isinstance(self.prior, list | tuple) else [self.prior]
@@ -258,7 +213,7 @@ class AutoCalibrator(Calibrator):
                     f"prior was fitted on {each.n_features_in_} columns of {each.inputs}; these rows have "
                     f"{given.logits.shape[1]} of {self.inputs}"
                 )
-        return list(several)
+        return [each._of_logits(each.map_) for each in several]
 
     def _left_out(self, given: Predictions) -> dict[str, str]:
         """Return why g-layers are not fitted, if they are not."""
@@ -266,16 +221,13 @@ class AutoCalibrator(Calibrator):
         if not budget >= 0:
             raise GlayersError(f"time_budget must be a number of seconds, 0 or more; got {shown(self.time_budget)}")
         seconds = g_layers_seconds(len(given), given.n_classes)
-        reason = ""
         if find_spec("torch") is None:
-            reason = 'Torch is not installed: pip install "glayers[fit]"'
-        elif len(given) < LEAST_ROWS:
-            reason = f"{len(given)} rows are too few; it needs at least {LEAST_ROWS}"
-        elif seconds > budget:
-            reason = f"It would take about {seconds:.3g} s, more than time_budget={budget:g}"
-        if not reason:
-            return {}
-        return {"g-layers": reason}
+            return {"g-layers": 'Torch is not installed: pip install "glayers[fit]"'}
+        if len(given) < LEAST_ROWS:
+            return {"g-layers": f"{len(given)} rows are too few; it needs at least {LEAST_ROWS}"}
+        if seconds > budget:
+            return {"g-layers": f"It would take about {seconds:.3g} s, more than time_budget={budget:g}"}
+        return {}
 
 
 def g_layers_seconds(rows: int, classes: int) -> float:
@@ -307,9 +259,9 @@ class _Task(NamedTuple):
     def add_model(self, parts: dict[str, MixturePart]) -> FittedParts:
         """Add the model, and return its fit. Held out, it stands behind the temperature without the fold."""
         began = time.perf_counter()
-        names = full_model(int(np.count_nonzero(row_weights(self.given))), self.given.n_classes)
+        names = full_model(len(self.given), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
-        parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), model.n_parameters, began)
+        parts["model"] = self.part(model.map, self.cooled(model.out_of_fold), len(model.posterior.point), began)
         return model
 
     def around(self, earlier: Chain) -> MixturePart:
@@ -317,7 +269,7 @@ class _Task(NamedTuple):
         began = time.perf_counter()
         moved = self.given.with_logits(apply_map(earlier, self.given.logits))
         model = fit_parts(moved, 1.0, SMALL_MODEL, self.folds, loss=self.loss)
-        return self.part(earlier + model.map, model.out_of_fold, model.n_parameters, began)
+        return self.part(earlier + model.map, model.out_of_fold, len(model.posterior.point), began)
 
     def add_layers(self, parts: dict[str, MixturePart], model: FittedParts, left_out: dict[str, str]) -> None:
         """Add g-layers unless there is a reason to leave them out, or they learn nothing."""
@@ -423,6 +375,40 @@ class _Task(NamedTuple):
             held_out = np.asarray(log_softmax(in_order_of(log_p, held_out, kept.slope)))
         return mixture._replace(map=mixture.map + chain, held_out=in_row_blocks(np.exp, held_out))
 
+    def selection(
+        self,
+        n_rows: int,
+        parts: Mapping[str, MixturePart],
+        weights: Mapping[str, float],
+        mixture: MixturePart,
+        model: FittedParts,
+        left_out: Mapping[str, str],
+    ) -> AutoSelection:
+        """Return the record of what was tried and kept."""
+        results = []
+        for name, part in parts.items():
+            gain, error = self.gain(parts, part)
+            note = self.temperature.reason if name == "temperature" else ""
+            size = part.n_parameters
+            weight = weights.get(name, 0.0)
+            results.append(PartResult(name, self.mean_loss(part), gain, error, weight, size, part.seconds, note))
+        gain, error = self.gain(parts, mixture)
+        return AutoSelection(
+            rows=n_rows,
+            sample=len(self.given),
+            classes=self.given.n_classes,
+            n_folds=int(self.folds.max()) + 1,
+            loss=self.loss,
+            keep_accuracy=self.keep_order,
+            parts=tuple(results),
+            effective=model.effective,
+            left_out=left_out,
+            kept_loss=self.mean_loss(mixture),
+            gain=gain,
+            gain_error=error,
+            uniform_share=mixture.share,
+        )
+
     def losses(self, part: MixturePart) -> Floats:
         """Return the held-out loss of each row."""
         own = part.held_out[np.arange(len(self.given)), self.given.labels].astype(np.float64)
@@ -434,6 +420,7 @@ class _Task(NamedTuple):
         """Return the held-out loss of a part."""
         return weighted_mean(self.losses(part), self.given)
 
-    def gain(self, before: Floats, after: Floats) -> tuple[float, float]:
-        """Return the mean gain and its standard error."""
-        return paired_gain(before, after, self.given.weights, self.given.groups)
+    def gain(self, parts: Mapping[str, MixturePart], part: MixturePart) -> tuple[float, float]:
+        """Return the mean gain of a part over temperature scaling, and its standard error."""
+        before = self.losses(parts["temperature"])
+        return paired_gain(before, self.losses(part), self.given.weights, self.given.groups)

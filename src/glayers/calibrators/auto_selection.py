@@ -84,12 +84,19 @@ class AutoSelection:
         return {part.name: part.weight for part in self.parts if part.weight}
 
     @property
+    def fallback(self) -> str:
+        """The anchor that was kept as it is, if one was."""
+        for part in self.parts:
+            if part.name in _ANCHORS and part.weight == 1 and part.loss == self.kept_loss:
+                return part.name
+        return ""
+
+    @property
     def reason(self) -> str:
         """What was kept and why, in a sentence."""
         loss = _LOSSES[self.loss]
-        for part in self.parts:
-            if part.name in _ANCHORS and part.weight == 1 and part.loss == self.kept_loss:
-                return f"no gain over {_ANCHORS[part.name]} in cross-validated {loss}: falls back to it"
+        if self.fallback:
+            return f"no gain over {_ANCHORS[self.fallback]} in cross-validated {loss}: falls back to it"
         return f"cross-validated {loss} lower than temperature scaling's by {format_gain(self.gain, self.gain_error)}"
 
     @property

@@ -32,6 +32,7 @@ from glayers.calibrators.estimator import Estimator, drawn_seed
 from glayers.checks import check_choice, check_probabilities, number_between, whole_number
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
+from glayers.fitting.evidence import FittedParts
 from glayers.fitting.floor import fit_log_probabilities
 from glayers.fitting.posterior import Posterior
 from glayers.maps import Chain, Diagonal, Reference, simplified
@@ -64,6 +65,12 @@ class Fitted:
     losses: tuple[float, float] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     posterior: Posterior | None = None
+
+    @classmethod
+    def of_parts(cls, found: FittedParts, method: str, reason: str, **others: Any) -> "Fitted":
+        """Return the fit of parts by evidence, with what else is known about it."""
+        fitted = cls(found.map, method, found.converged, reason, found.iterations, len(found.posterior.point))
+        return replace(fitted, **{"out_of_fold": found.out_of_fold, "posterior": found.posterior} | others)
 
 
 @dataclass(frozen=True)
@@ -279,8 +286,7 @@ class Calibrator(Estimator, Predictor, ABC):
                 f"dirichlet do"
             )
         given, _ = self._as_fitted_on(rows, None, None)
-        first = 0 if self.inputs == "logits" else 1
-        return given.logits, apply_map(Chain(self.map_.steps[first:]), given.logits)
+        return given.logits, apply_map(self._of_logits(self.map_), given.logits)
 
     def _posterior_arrays(self) -> dict[str, Floats]:
         """Return the arrays of the posterior, if there is one, as a file names them."""
@@ -364,8 +370,12 @@ class Calibrator(Estimator, Predictor, ABC):
     @property
     def _map_of_logits(self) -> Chain:
         """The fitted map after the step that turns probabilities into logits."""
+        return self._of_logits(self._fitted_map)
+
+    def _of_logits(self, chain: Chain) -> Chain:
+        """Return a map without the step that turns probabilities into logits."""
         first = 0 if self.inputs == "logits" else 1
-        return Chain(self._fitted_map.steps[first:])
+        return Chain(chain.steps[first:])
 
     def _check_input(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""

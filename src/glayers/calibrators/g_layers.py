@@ -19,14 +19,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from glayers.arrays import Floats, Ints
-from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
+from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several, whole_number
 from glayers.errors import GlayersError, needs_extra, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
-from glayers.fitting.folds import assign_folds, format_gain, paired_gain
+from glayers.fitting.folds import assign_folds, format_gain, paired_gain, row_weights
+from glayers.fitting.simplex import held_out_weights
 from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
 from glayers.maps import Centre, Chain, Stack, dense_layers
 from glayers.predictions import Predictions
@@ -149,7 +150,7 @@ class GLayers(LayerCalibrator):
         if temperature.reason:
             notes.append(f"g-layers start from temperature scaling: {temperature.reason}")
         fitted = Fitted(start, "g-layers", iterations=len(course.trace) - 1)
-        share, gain, error = _best_share(self.loss, inputs, held_out, given)
+        shares, mixed, gain, error = _best_mixture(self.loss, inputs, held_out, given)
         if not gain > error:
             why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
             return replace(
@@ -163,11 +164,11 @@ class GLayers(LayerCalibrator):
         stop = int(course.best_epoch[winner])
         return replace(
             fitted,
-            map=start + Chain((Stack.of_two(share, training.behind_floor(models)),)),
+            map=start + Chain((Stack(shares, (Chain(()), training.behind_floor(models))),)),
             converged=temperature.converged and (stop < epochs or self.max_epochs is None),
             reason=f"lowest cross-validated loss at epoch {stop} of at most {epochs} (max_epochs)",
             n_parameters=layers.n_parameters,
-            out_of_fold=_mixed(inputs, held_out, share),
+            out_of_fold=mixed,
             notes=tuple(notes),
         )
 
@@ -178,9 +179,8 @@ class GLayers(LayerCalibrator):
         work = len(given) * n_weights
         _, rates, epochs, n_folds, patience = next(usual for usual in _TRAININGS if work <= usual[0])
         # One step moves an output by the rate times its number of hidden units, which grows with the classes.
-        rates = tuple(rate / math.sqrt(given.n_classes) for rate in rates)
-        if self.learning_rate is not None:
-            rates = _numbers_to_try(self.learning_rate, "learning_rate")
+        usual_rates = tuple(rate / math.sqrt(given.n_classes) for rate in rates)
+        rates = _numbers_to_try(self.learning_rate, "learning_rate", usual_rates)
         if self.max_epochs is not None:
             epochs = self.max_epochs
         folds = assign_folds(len(given), given.groups, self.n_folds or n_folds, training.seed)
@@ -258,8 +258,7 @@ class PaperGLayers(LayerCalibrator):
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         training = self._training(layers, given.logits.astype(np.float64), given, factor, seed)
         best, tried, held_out = self._search(training)
-        weights = np.ones(len(given)) if given.weights is None else given.weights
-        whole = (weights / weights.sum())[None, :]
+        whole = (row_weights(given) / row_weights(given).sum())[None, :]
         course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
         stop = int(course.best_epoch[0])
         settings = list(tried)
@@ -310,12 +309,8 @@ class PaperGLayers(LayerCalibrator):
         return best, tried, held_out
 
     def _first_settings(self) -> list[Setting]:
-        rates = _FIRST_RATES
-        decays = _FIRST_DECAYS
-        if self.learning_rate is not None:
-            rates = _numbers_to_try(self.learning_rate, "learning_rate")
-        if self.weight_decay is not None:
-            decays = _numbers_to_try(self.weight_decay, "weight_decay")
+        rates = _numbers_to_try(self.learning_rate, "learning_rate", _FIRST_RATES)
+        decays = _numbers_to_try(self.weight_decay, "weight_decay", _FIRST_DECAYS)
         return list(itertools.product(rates, decays))
 
     def _neighbours(self, best: Setting) -> list[Setting]:
@@ -342,8 +337,10 @@ class PaperGLayers(LayerCalibrator):
         whole_number(self.patience, "patience", 1)
 
 
-def _numbers_to_try(values: Any, name: str) -> tuple[float, ...]:
-    """Return a setting that is one number or several, each once."""
+def _numbers_to_try(values: Any, name: str, usual: tuple[float, ...]) -> tuple[float, ...]:
+    """Return a setting that is one number or several, each once; None stands for the usual ones."""
+    if values is None:
+        return usual
     numbers = one_or_several(values)
     if not numbers or not all(0 <= number < math.inf for number in numbers):
         raise GlayersError(
@@ -368,28 +365,18 @@ def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
             yield f"g-layers: the best {name} of the search, {value:g}, is the {end} of those tried; try more values"
 
 
-def _best_share(loss: str, plain: Floats, layers: Floats, given: Predictions) -> tuple[float, float, float]:
-    """Return the share of the layers that is best out of fold, its gain over `plain`, and the error of the gain."""
-    from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
+def _best_mixture(loss: str, plain: Floats, layers: Floats, given: Predictions) -> tuple[Floats, Floats, float, float]:
+    """Mix `plain` with the layers out of fold.
 
+    Return both weights, the log-probabilities of the mixture, its gain over `plain` and the error of the gain.
+    """
+    parts = [np.exp(plain), np.exp(layers)]
+    shares = held_out_weights(loss, parts, given.labels, row_weights(given), [0.0, 0.0])
+    with np.errstate(divide="ignore"):  # impossible classes
+        mixed = np.log(shares[0] * parts[0] + shares[1] * parts[1])
     row_losses = smooth_loss(loss).rows
-    own = np.arange(len(given)), given.labels
-
-    def losses(share: float) -> Floats:
-        if loss == "log":  # only the probability of the label matters
-            return -_mixed(plain[own], layers[own], share)
-        return row_losses(_mixed(plain, layers, share), given.labels)
-
-    def mean_loss(share: float) -> float:
-        return weighted_mean(losses(share), given)
-
-    share = float(minimize_scalar(mean_loss, bounds=(1e-6, 1 - 1e-6), method="bounded").x)
-    gain, error = paired_gain(row_losses(plain, given.labels), losses(share), given.weights, given.groups)
+    before = row_losses(plain, given.labels)
+    gain, error = paired_gain(before, row_losses(mixed, given.labels), given.weights, given.groups)
     if abs(gain) < 1e-12:  # rounding alone: the layers never left their start
-        return share, 0.0, 0.0
-    return share, gain, error
-
-
-def _mixed(plain: Floats, layers: Floats, share: float) -> Floats:
-    """Log of the mixture."""
-    return np.logaddexp(np.log1p(-share) + plain, np.log(share) + layers)
+        gain = error = 0.0
+    return shares, mixed, gain, error

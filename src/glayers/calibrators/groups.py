@@ -7,7 +7,7 @@ ones by their held-out loss. Unknown groups get the common calibrator.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,43 +28,35 @@ from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.serving.predictor import Predictor, apply_map
 
-_FOLDS = 5
 _LEAST_ROWS = 20  # a smaller group gets the common calibrator
 _EXTRA_ROWS = 0.5  # the prior of the share counts as this many rows that only the common calibrator explains
 
 
 class GroupCorrection(Calibrator):
-    """Correct calibrated logits by confidence, and by one scale and one shift per class, held at no correction.
+    """Mix calibrated logits with their correction by confidence, and by one scale and one shift per class.
 
     Attributes
     ----------
     share_ : float
-        The share of the correction in the mixture with no correction, by held-out loss.
+        The share of the correction in the mixture, by held-out loss.
     """
 
-    _kept: ClassVar[tuple[str, ...]] = ("share_",)
     _warns_if_loss_rises = False
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
-        if type(self.share_) is not float or not 0 <= self.share_ <= 1:
-            raise BadFile(f"the share of a correction must be a number between 0 and 1; got {shown(self.share_)}")
-
     def _fit(self, given: Predictions) -> Fitted:
-        folds = assign_folds(len(given), None, _FOLDS, random_state=0)
+        folds = assign_folds(len(given), None, n_folds=5, random_state=0)
         found = fit_parts(given, 1.0, SMALL_MODEL, folds)
         common = softmax(apply_map(Chain(()), given.logits))
         corrected = np.exp(found.out_of_fold)
         shares = held_out_weights("log", [common, corrected], given.labels, row_weights(given), [_EXTRA_ROWS, 0.0])
-        return Fitted(
-            found.map,
-            "correction of a group",
-            converged=found.converged,
-            reason="precisions by evidence",
-            iterations=found.iterations,
-            n_parameters=found.n_parameters,
-            attributes={"share_": float(shares[1])},
-        )
+        mixed = Chain((Stack(shares, (Chain(()), found.map)),))
+        fitted = Fitted.of_parts(found, "correction of a group", "precisions by evidence")
+        return replace(fitted, map=mixed, out_of_fold=None, posterior=None)
+
+    @property
+    def share_(self) -> float:
+        """The share of the correction in the mixture, by held-out loss."""
+        return float(self.map_.steps[-1].parameters()["shares"][1])
 
 
 @dataclass(eq=False, repr=False)
@@ -136,9 +128,7 @@ class GroupCalibrator(Estimator):
         names = _names(groups, len(rows_of_all))
         common = clone(self._method()).fit_predictions(rows_of_all)
         given = common.apply(rows_of_all)
-        counted = np.full(len(names), True)
-        if given.weights is not None:
-            counted = given.weights > 0
+        counted = row_weights(given) > 0
         fits = {}
         for name in np.unique(names):
             own = np.flatnonzero((names == name) & counted)
@@ -193,10 +183,10 @@ class GroupCalibrator(Estimator):
     def _corrected(self, logits: Floats, groups: Any) -> Floats:
         """Correct the logits of the common calibrator in place, and return them."""
         names = _names(groups, len(logits))
-        for name, share in self.shares_.items():
+        for name, correction in self.corrections_.items():
             rows = names == name
-            if share > 0 and rows.any():
-                logits[rows] = self._step(name)(logits[rows])
+            if rows.any():
+                logits[rows] = correction.map_(logits[rows])
         return logits
 
     def for_group(self, group: Any) -> Predictor:
@@ -208,13 +198,9 @@ class GroupCalibrator(Estimator):
         (name,) = _names([group], 1)
         one = Predictor()
         _copy_facts(self, one)
-        if name in self.shares_:
-            one.map_ += Chain((Reference(), self._step(name)))
+        if name in self.corrections_:
+            one.map_ += Chain((Reference(),)) + self.corrections_[name].map_
         return one
-
-    def _step(self, name: str) -> Stack:
-        """Return the step from calibrated logits to those of a group."""
-        return Stack.of_two(self.shares_[name], self.corrections_[name].map_)
 
 
 def _copy_facts(source: Any, target: Any) -> None:

@@ -5,7 +5,7 @@ All start from temperature scaling, and a prior holds them there. Its precision 
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.evidence import USUAL, FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows, row_weights
-from glayers.fitting.parts import plain_basis
 from glayers.fitting.temperature import fit_with_prior
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
@@ -48,7 +47,6 @@ class LinearScaling(Calibrator):
     precisions_: ClassVar[dict[str, float]]
     effective_: ClassVar[dict[str, float]]
     _parts: ClassVar[tuple[str, ...]] = ("scale", "shift")
-    _inputs: ClassVar[str] = "centred"
 
     strength: Any = None
     _: KW_ONLY
@@ -57,60 +55,49 @@ class LinearScaling(Calibrator):
     random_state: int | None = 0
 
     def _fit(self, given: Predictions) -> Fitted:
-        smooth_loss(self.loss)  # checks the name
-        folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
+        rows = smooth_loss(self.loss).rows
         factor = fit_with_prior(given.logits, given.labels, given.weights).factor
-        precisions = None
-        if self.strength is not None:
-            [strength] = _strengths(self.strength, 1)
-            precisions = {name: max(strength, _UNPENALISED) * USUAL[name] for name in self._parts}
-        found = fit_parts(
-            given,
-            factor,
-            self._parts,
-            folds if precisions is None else None,
-            loss=self.loss,
-            precisions=precisions,
-            inputs=self._inputs,
-        )
-        return self._fitted(given, factor, found)
-
-    def _fitted(self, given: Predictions, factor: float, found: FittedParts) -> Fitted:
-        """Return the fit, or temperature scaling if held-out rows show no gain over it."""
-        name = self.methods[0].name
-        chain = found.map
-        reason = "strength as given"
-        held_out = None
-        size = found.n_parameters
-        notes = []
+        folds = None
         if self.strength is None:
-            reason = "precisions by evidence"
-            held_out = found.out_of_fold
-            rows = smooth_loss(self.loss).rows
-            plain = apply_map(tempered(factor), given.logits)
-            before = weighted_mean(rows(plain, given.labels), given)
-            after = weighted_mean(rows(held_out, given.labels), given)
-            if not after < before:
-                chain = tempered(factor)
-                held_out = plain
-                size = 1
-                reason = f"falls back to temperature scaling: held-out loss {after:.6g} against {before:.6g}"
-                notes.append(f"{name}: {reason}")
+            folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
+        fits = []
+        for precisions in self._precisions(given):
+            found = fit_parts(
+                given, factor, self._parts, folds, loss=self.loss, precisions=precisions, inputs=self._inputs()
+            )
+            fits.append(found)
+        if folds is None:
+            return self._fitted(fits[0], "strength as given")
+        losses = [weighted_mean(rows(found.out_of_fold, given.labels), given) for found in fits]
+        best = int(np.argmin(losses))
+        plain = tempered(factor)
+        held_out = apply_map(plain, given.logits)
+        before = weighted_mean(rows(held_out, given.labels), given)
+        if losses[best] < before:
+            return self._fitted(fits[best], "precisions by evidence")
+        reason = f"falls back to temperature scaling: held-out loss {losses[best]:.6g} against {before:.6g}"
+        fitted = self._fitted(fits[best], reason)
+        notes = (f"{self.methods[0].name}: {reason}", *fitted.notes)
+        return replace(fitted, map=plain, n_parameters=1, out_of_fold=held_out, notes=notes)
+
+    def _precisions(self, given: Predictions) -> list[Mapping[str, float] | None]:  # noqa: ARG002 (for subclasses)
+        """Return the precisions to try; None stands for those that the rows determine."""
+        if self.strength is None:
+            return [None]
+        [strength] = _strengths(self.strength, 1)
+        return [{name: max(strength, _UNPENALISED) * USUAL[name] for name in self._parts}]
+
+    def _inputs(self) -> str:
+        return "centred"
+
+    def _fitted(self, found: FittedParts, reason: str) -> Fitted:
+        name = self.methods[0].name
+        notes = []
         if not found.converged:
             reason = f"no convergence in {found.iterations} Newton steps, increase the strength; {reason}"
             notes.append(f"{name}: {reason}")
-        return Fitted(
-            chain,
-            f"{name} scaling",
-            converged=found.converged,
-            reason=reason,
-            iterations=found.iterations,
-            n_parameters=size,
-            out_of_fold=held_out,
-            notes=tuple(notes),
-            attributes={"precisions_": dict(found.precisions), "effective_": dict(found.effective)},
-            posterior=found.posterior,
-        )
+        attributes = {"precisions_": dict(found.precisions), "effective_": dict(found.effective)}
+        return Fitted.of_parts(found, f"{name} scaling", reason, notes=tuple(notes), attributes=attributes)
 
 
 class VectorScaling(LinearScaling):
@@ -182,25 +169,27 @@ class MatrixScaling(LinearScaling):
 
     def _fit(self, given: Predictions) -> Fitted:
         check_choice(self.penalty, ("structured", "odir"), "penalty")
+        return super()._fit(given)
+
+    def _precisions(self, given: Predictions) -> list[Mapping[str, float] | None]:
+        """Return, for "odir", lambda times the mean square off the diagonal and mu times that of the intercept."""
         if self.penalty == "structured":
-            return super()._fit(given)
-        smooth_loss(self.loss)  # checks the name
-        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
-        folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
-        basis = plain_basis(given.n_classes, self._parts)
-
-        def fit(strength: Any, folds: Any) -> FittedParts:
-            precisions = _odir_precisions(_strengths(strength, 2), given)
-            return fit_parts(given, factor, self._parts, folds, loss=self.loss, precisions=precisions, basis=basis)
-
+            return super()._precisions(given)
+        n_classes = given.n_classes
+        n_rows = effective_rows(row_weights(given))
+        n_pairs = n_classes * (n_classes - 1)
+        unit = np.array([n_pairs**2, n_classes**2]) / n_rows
+        strengths = [multiple * unit for multiple in _ODIR_MULTIPLES]
         if self.strength is not None:
-            return self._fitted(given, factor, fit(self.strength, None))
-        n_classes, n_rows = given.n_classes, _counted(given)
-        unit = np.array([(n_classes * (n_classes - 1)) ** 2 / n_rows, n_classes**2 / n_rows])
-        fits = [fit(multiple * unit, folds) for multiple in _ODIR_MULTIPLES]
-        rows = smooth_loss(self.loss).rows
-        losses = [weighted_mean(rows(each.out_of_fold, given.labels), given) for each in fits]
-        return self._fitted(given, factor, fits[int(np.argmin(losses))])
+            strengths = [np.array(_strengths(self.strength, 2))]
+        found: list[Mapping[str, float] | None] = []
+        for each in strengths:
+            matrix, shift = np.maximum(2 * n_rows * each / [n_pairs, n_classes], _UNPENALISED).tolist()
+            found.append({"scale": _UNPENALISED, "matrix": matrix, "shift": shift})
+        return found
+
+    def _inputs(self) -> str:
+        return "centred" if self.penalty == "structured" else "plain"
 
 
 class DirichletCalibration(LinearScaling):
@@ -231,22 +220,9 @@ class DirichletCalibration(LinearScaling):
 
     methods = (Method("dirichlet", "Full matrix on log-probabilities", "nothing", _KULL),)
     _parts = ("scale", "shift", "matrix")
-    _inputs = "log"
 
-
-def _odir_precisions(strengths: tuple[float, ...], given: Predictions) -> Mapping[str, float]:
-    """Return the precisions of lambda times the mean square off the diagonal and mu times that of the intercept."""
-    off_diagonal, intercept = strengths
-    n_classes, n_rows = given.n_classes, _counted(given)
-    return {
-        "scale": _UNPENALISED,
-        "matrix": max(2 * n_rows * off_diagonal / (n_classes * (n_classes - 1)), _UNPENALISED),
-        "shift": max(2 * n_rows * intercept / n_classes, _UNPENALISED),
-    }
-
-
-def _counted(given: Predictions) -> float:
-    return effective_rows(row_weights(given))
+    def _inputs(self) -> str:
+        return "log"
 
 
 def _strengths(strength: Any, count: int) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.checks import whole_number
 from glayers.fitting.floor import fit_floor
+from glayers.fitting.folds import effective_rows, row_weights
 from glayers.fitting.newton import Optimum, newton
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, OneVersusRest, QuadraticVersusRest, Reference, Step
@@ -224,10 +225,8 @@ def rows_against_rest(given: Predictions) -> tuple[Floats, Floats, Ints, Floats]
     decide the curve of the class. Rows with one possible class say nothing, and are left out. Weights sum to Kish's
     effective number of rows, so that a common factor changes no prior.
     """
-    weights = np.ones(len(given))
-    if given.weights is not None:
-        weights = given.weights / given.weights.max()
-        weights = weights * (weights.sum() / (weights @ weights))
+    weights = row_weights(given)
+    weights = weights / weights.sum() * effective_rows(weights)
     logits = with_reference_class(given.logits.astype(np.float64))
     nats = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
     masked = fit_floor(logits, nats, given.weights).split(logits)[1] < 0

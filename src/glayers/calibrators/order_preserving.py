@@ -15,7 +15,7 @@ from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import whole_number
 from glayers.errors import needs_extra
-from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
+from glayers.fitting.folds import assign_folds, draw_rows, fold_fractions, fold_weights, row_weights
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference, n_learned
 from glayers.maps.order import Invariant
@@ -87,10 +87,8 @@ class OrderPreserving(Calibrator):
         factor = fit_with_prior(given.logits, given.labels, given.weights).factor
         start = Chain((Invariant.start(factor, given.n_classes, n_hidden=8, seed=seed),))
         most = max(2, _MOST_ENTRIES // given.n_classes)
-        drawn = given
-        if len(given) > most:
-            drawn = given.take(np.sort(np.random.default_rng(seed).permutation(len(given))[:most]))
-        found, iterations, loss, loss_at_start = self._descend(drawn, start, seed)
+        drawn = draw_rows(len(given), given.groups, given.weights, most, seed)
+        found, iterations, loss, loss_at_start = self._descend(given.take(drawn), start, seed)
         notes = []
         if not iterations:
             notes.append(
@@ -135,8 +133,7 @@ class OrderPreserving(Calibrator):
         if not loss < loss_at_start:
             return start, 0, loss, loss_at_start
         iterations = int(selection.best_epoch[0])
-        weights = np.ones(len(given)) if given.weights is None else given.weights
-        whole = torch.as_tensor((weights / weights.sum())[None, :])
+        whole = torch.as_tensor((row_weights(given) / row_weights(given).sum())[None, :])
         objective = replace(objective, train=whole, held_out=whole)
         fitted = objective.fitted(0, _minimise(objective, iterations)).member(0)
         return fitted, iterations, loss, loss_at_start

@@ -5,7 +5,7 @@ rows x classes observations determine its 35 coefficients. Behind g-layers it is
 predictions, which show their errors on new rows. With the other parts it is fitted together.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -96,14 +96,12 @@ class SharedGLayers(Calibrator):
         change = f"lowers the cross-validated log loss by {format_gain(gain, error)}"
         if gain < 0:
             change = f"raises the cross-validated log loss by {format_gain(-gain, error)}"
-        return Fitted(
-            chain,
+        fitted = Fitted.of_parts(
+            found,
             f"shared g-layers after {self.class_part}",
+            f"the shared correction {change}; {self.class_part}: {part.reason}",
             converged=part.converged and found.converged,
-            reason=f"the shared correction {change}; {self.class_part}: {part.reason}",
-            iterations=found.iterations,
-            n_parameters=n_learned(chain),
-            out_of_fold=found.out_of_fold,
             notes=part.notes,
             attributes={"gain_": gain, "gain_error_": error},
         )
+        return replace(fitted, map=chain, n_parameters=n_learned(chain), posterior=None)

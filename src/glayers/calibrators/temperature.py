@@ -10,7 +10,7 @@ from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.errors import BadFile
 from glayers.fitting.folds import design_effect, effective_rows, row_weights
 from glayers.fitting.posterior import Posterior
-from glayers.fitting.temperature import fit_with_prior, held_out_factors, log_loss_at, row_slopes
+from glayers.fitting.temperature import fit_with_prior, held_out_factors, log_loss_at, row_derivatives
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
@@ -48,8 +48,8 @@ class TemperatureScaling(Calibrator):
         if found.curvature > 0:
             n_rows = effective_rows(row_weights(given))
             if given.groups is not None:
-                slopes = row_weights(given) * row_slopes(given.logits, given.labels, found.factor)
-                n_rows /= design_effect(slopes, given.groups)
+                slopes = row_derivatives(given.logits, given.labels, found.factor)[1]
+                n_rows /= design_effect(row_weights(given) * slopes, given.groups)
             error = 1 / math.sqrt(n_rows * found.curvature)
             posterior = Posterior.of_factor(found.factor, error, given.n_classes)
         return Fitted(

@@ -177,7 +177,7 @@ class LayerTraining:
     layers: Chain
     inputs: Floats
     given: Predictions
-    floor: Floor | None
+    floor: Floor
     calibrator: Any
     seed: int
 
@@ -238,10 +238,7 @@ class LayerTraining:
         return selection, objective
 
     def _objective(self, n_settings: int, train: Floats, held_out: Floats) -> Objective:
-        raised = self.inputs
-        lowered = np.zeros(0)
-        if self.floor is not None:
-            raised, lowered = self.floor.split(self.inputs)
+        raised, lowered = self.floor.split(self.inputs)
         device = self.calibrator.device
         try:
             logits = torch.as_tensor(raised, dtype=torch.float32).to(torch.device(device))
@@ -258,9 +255,7 @@ class LayerTraining:
         )
 
     def behind_floor(self, layers: Chain) -> Chain:
-        """Return the layers as they see rows: behind the floor, if there is one."""
-        if self.floor is None:
-            return layers
+        """Return the layers as they see rows: behind the floor."""
         return Chain((replace(self.floor, branches=(layers,)),))
 
     def _out_of_fold(self, models: Chain, folds: Ints) -> Floats:

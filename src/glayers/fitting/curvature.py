@@ -9,22 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax, softmax
+from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import GlayersError
 
 
 class SmoothLoss(NamedTuple):
-    """A proper loss of logits (n, k), row by row, as four functions."""
+    """A proper loss of logits (n, k), row by row."""
 
-    rows: Callable[[Array, Ints], Floats]  # logits, labels -> the loss of each row
     both: Callable[[Array, Ints], tuple[Floats, Array]]  # logits, labels -> the loss of each row, the probabilities
     slope: Callable[[Array, Ints], Array]  # probabilities, labels -> its derivative by the logits
     curve: Callable[[Array, Array], Array]  # probabilities, direction -> its curvature times a direction in the logits
 
-
-def _log_losses(logits: Array, labels: Ints) -> Floats:
-    return -log_softmax(logits)[np.arange(len(labels)), labels].astype(np.float64)
+    def rows(self, logits: Array, labels: Ints) -> Floats:
+        """Return the loss of each row."""
+        return self.both(logits, labels)[0]
 
 
 def _log_losses_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, Array]:
@@ -34,6 +33,12 @@ def _log_losses_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, 
     total = powers.sum(axis=1)
     powers /= total[:, None]
     return (np.log(total) - own).astype(np.float64), powers
+
+
+def _brier_scores_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, Array]:
+    probabilities = softmax(logits)
+    distance = _minus_one_hot(probabilities, labels)
+    return np.vecdot(distance, distance).astype(np.float64), probabilities
 
 
 def _minus_one_hot(probabilities: Array, labels: Ints) -> Array:
@@ -46,20 +51,17 @@ def _times_jacobian(probabilities: Array, direction: Array) -> Array:
     return probabilities * (direction - np.vecdot(probabilities, direction)[:, None])
 
 
-def _distances_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, Array]:
-    probabilities = softmax(logits)
-    distance = _minus_one_hot(probabilities, labels)
-    return np.vecdot(distance, distance).astype(np.float64), probabilities
+def _brier_slope(probabilities: Array, labels: Ints) -> Array:
+    return 2 * _times_jacobian(probabilities, _minus_one_hot(probabilities, labels))
+
+
+def _brier_curve(probabilities: Array, direction: Array) -> Array:
+    return 2 * _times_jacobian(probabilities, _times_jacobian(probabilities, direction))
 
 
 SMOOTH_LOSSES: dict[str, SmoothLoss] = {
-    "log": SmoothLoss(_log_losses, _log_losses_and_probabilities, _minus_one_hot, _times_jacobian),
-    "brier": SmoothLoss(
-        lambda logits, labels: _distances_and_probabilities(logits, labels)[0],
-        _distances_and_probabilities,
-        lambda p, labels: 2 * _times_jacobian(p, _minus_one_hot(p, labels)),
-        lambda p, direction: 2 * _times_jacobian(p, _times_jacobian(p, direction)),
-    ),
+    "log": SmoothLoss(_log_losses_and_probabilities, _minus_one_hot, _times_jacobian),
+    "brier": SmoothLoss(_brier_scores_and_probabilities, _brier_slope, _brier_curve),
 }
 
 

@@ -27,18 +27,18 @@ from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks, map_row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
-from glayers.fitting.folds import design_effect, row_weights
+from glayers.fitting.folds import design_effect, draw_rows, row_weights
 from glayers.fitting.parts import (
+    CLASSES,
     DOUBLE_ENTRIES,
     PAIRS,
-    Basis,
+    SHARED,
     Curvature,
     Design,
     basis_of,
     corrected_map,
     curvature_of,
     design_of,
-    random_rows,
 )
 from glayers.fitting.posterior import Posterior
 from glayers.maps import Chain, Floor, LogSoftmax, Reference, Scale
@@ -54,30 +54,27 @@ USUAL: Mapping[str, float] = {
     "matrix": 400.0,
     "hinges": 1000.0,
 }
-SMALL_MODEL = ("shared", "context", "scale", "shift")
+SMALL_MODEL = (*SHARED, *CLASSES)
 # Rows per class from which pairs of classes are corrected: with 2.5 rows per class the loss of 100 and 200 classes
 # rises by 0.002 to 0.014, with 5 and 10 it falls by 0.001 to 0.010.
 _ROWS_PER_CLASS = 5
 _HINGE_CLASSES = 12  # with more classes, hinges have more coefficients than they gain
 _MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes longer than all other parts
 _SAMPLE_ENTRIES = 250_000  # logits that show spreads and precisions; of more rows, every so many are read
-_SAMPLE_ROWS = 2_500  # of which there are at least this many
 _WORTH_OF_PAIRS = 0.1  # of their coefficients: from 0.03 to 0.3, the mean held-out loss of 13 sets is the same
-KINDS = (("shared", "context"), ("scale", "shift"), PAIRS)  # of coefficients that held-out rows multiply by one factor
+KINDS = (SHARED, CLASSES, PAIRS)  # of coefficients that held-out rows multiply by one factor
 # The prior of the factors: this precision around 1. With 0 to 64, the mean held-out loss of 13 sets changes by 0.0005.
 _PRECISION_OF_FACTOR = 4.0
-_MANY_ROWS = 2_500  # from here on one fold changes a fit so little that one Newton step follows it
+# From here on one fold changes a fit so little that one Newton step follows it, and the precisions of so many rows are
+# near those of all.
+_MANY_ROWS = 2_500
 # The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 %
 # with 100 rows where a matrix is true, because the prior shrinks it.
 _WIDER = 0.3
-_DIRECTIONS = 20  # along which groups are compared with rows
-_MOST_ROUNDS = 10  # of the search for precisions with some of the rows
-_ROUNDS_OF_ALL = 2  # with all rows, from there
 _SETTLED = 0.1  # relative change of every precision that ends the search
 _MOST_RATIO = 0.75  # of one step of the search to the one before
 _TOLERANCE = 1e-3  # nats over all rows that the last Newton step may promise
 _ARMIJO = 1e-4  # the part of the promised fall that a step must reach
-_ROUNDING = 1e-7  # relative difference of objectives in float32 that means nothing
 
 
 def full_model(n_rows: int, n_classes: int) -> tuple[str, ...]:
@@ -162,10 +159,11 @@ class PenalisedLoss(NamedTuple):
     def _line_search(self, state: State, direction: Floats, promised: float) -> State | None:
         """Halve the step until the objective falls enough; None if it never does."""
         value = self._objective(state)
+        rounding = np.finfo(np.float32).eps * abs(value)
         length = 1.0
         while length > 1e-3:
             reached = self.at(state.point + length * direction)
-            if self._objective(reached) <= value - _ARMIJO * length * promised + _ROUNDING * abs(value):
+            if self._objective(reached) <= value - _ARMIJO * length * promised + rounding:
                 return reached
             length /= 2
         return None
@@ -217,7 +215,7 @@ def find_precisions(design: Design, precisions: Floats, point: Floats, most_roun
     state = PenalisedLoss(design, loss, precisions[owners]).at(point)
     for _ in range(most_rounds):
         of_coefficients = precisions[owners] / relevance
-        curvature = curvature_of(design, state.probabilities, of_coefficients)
+        curvature = curvature_of(design, state.probabilities).inverse(of_coefficients)
         problem = PenalisedLoss(design, loss, of_coefficients)
         state, _, _ = problem.minimise(state, curvature, most_steps=1, enough=0.1)
         determined = np.bincount(owners, 1 - of_coefficients * curvature.variances())
@@ -294,11 +292,10 @@ class FittedParts(NamedTuple):
     """A fitted model: its map from logits to log-probabilities, its out-of-fold predictions, and what the fit found."""
 
     map: Chain
-    out_of_fold: Floats
+    out_of_fold: Any  # log-probabilities (n, classes), or None without folds
     precisions: Mapping[str, float]  # of the prior of each part
     effective: Mapping[str, float]  # how many coefficients of each part the rows determine
     factor_of_pairs: float  # by which held-out rows multiply the parts of pairs; 0 without such parts or folds
-    n_parameters: int
     iterations: int
     converged: bool
     posterior: Posterior
@@ -312,15 +309,13 @@ def fit_parts(
     *,
     loss: str = "log",
     precisions: Mapping[str, float] | None = None,
-    basis: Basis | None = None,
     inputs: str = "centred",
 ) -> FittedParts:
     """Fit parts to rows behind an inverse temperature; without folds there are no out-of-fold predictions.
 
-    `precisions` stay as given, without factors; otherwise the rows determine both. With a `basis`, features are
-    standardised as it says.
+    `precisions` stay as given, without factors; otherwise the rows determine both. `inputs` are those of `basis_of`.
     """
-    floor, design, sample, factor_error = _prepared(given, factor, names, basis, inputs)
+    floor, design, sample, factor_error = _prepared(given, factor, names, inputs)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     given_precisions = precisions is not None
@@ -329,10 +324,10 @@ def fit_parts(
         enough = 0.03
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(point)
-    curvature = curvature_of(design, state.probabilities, problem.precisions)
+    curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
     state, steps, converged = problem.minimise(state, curvature, enough=enough)
     point = state.point
-    out_of_fold = np.zeros((0, 0))
+    out_of_fold = None
     factor_of_pairs = 0.0
     if folds is not None:
         factors, out_of_fold = _held_out(problem, state, curvature, folds, with_factors=not given_precisions)
@@ -340,18 +335,17 @@ def fit_parts(
         if design.basis.pairs:
             factor_of_pairs = float(factors[-1])
     corrected = Chain((corrected_map(design, point),))
-    tight = curvature_of(design, state.probabilities, problem.precisions)
+    of_loss = curvature_of(design, state.probabilities)
+    tight = of_loss.inverse(problem.precisions)
     counted = np.bincount(design.owners, 1 - problem.precisions * tight.variances())
     effect = _effect_of_groups(problem, state, tight, given.groups)
-    fewer = replace(design, weights=design.weights / effect)
-    tight, wide = (curvature_of(fewer, state.probabilities, part * problem.precisions) for part in (1.0, _WIDER))
+    tight, wide = (of_loss.inverse(part * problem.precisions, effect) for part in (1.0, _WIDER))
     return FittedParts(
         map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
         out_of_fold=out_of_fold,
         precisions=precisions,
         effective=dict(zip(design.names, counted.tolist(), strict=True)),
         factor_of_pairs=factor_of_pairs,
-        n_parameters=len(point),
         iterations=steps,
         converged=converged,
         posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, tight, wide),
@@ -374,8 +368,8 @@ def _held_out(
 
 
 def _prepared(
-    given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str
-) -> tuple[Floor, Design, Any, float]:
+    given: Predictions, factor: float, names: Sequence[str], inputs: str
+) -> tuple[Floor, Design, Ints, float]:
     """Return the floor, all rows as features, which of them show spreads and precisions, and the factor's error."""
     logits = working_logits(given.logits)
     log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
@@ -385,9 +379,9 @@ def _prepared(
         raised, masks = floor.split(log_p)
         raised = np.asarray(log_softmax(raised))
     weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
-    sample = random_rows(weights, max(_SAMPLE_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes))
-    if basis is None:
-        basis = basis_of(raised[sample], weights[sample], names, inputs)
+    most = max(_MANY_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes)
+    sample = draw_rows(len(given), None, weights, most, random_state=0)
+    basis = basis_of(raised[sample], weights[sample], names, inputs, None if masks is None else masks[sample])
     design = design_of(basis, raised, given.labels, weights, masks)
     error = 0.0
     if "shared" not in names:
@@ -399,9 +393,9 @@ def _start(design: Design, sample: Any) -> tuple[Mapping[str, float], Floats]:
     """Return the precisions that the rows determine, and coefficients to start from: by a sample, then by all rows."""
     point = np.zeros(design.owners.size)
     found = np.array([USUAL[name] for name in design.names])
-    found, point = find_precisions(design.take(sample), found, point, _MOST_ROUNDS)
+    found, point = find_precisions(design.take(sample), found, point, most_rounds=10)
     if np.count_nonzero(design.weights) > len(design.labels[sample]):  # more rows determine more coefficients
-        found, point = find_precisions(design, found, point, _ROUNDS_OF_ALL)
+        found, point = find_precisions(design, found, point, most_rounds=2)
     return dict(zip(design.names, found.tolist(), strict=True)), point
 
 
@@ -412,8 +406,11 @@ def _effect_of_groups(problem: PenalisedLoss, state: State, curvature: Curvature
     design = problem.design
     by_score = problem.loss.slope(state.probabilities, design.labels) * design.weights[:, None]
     rng = np.random.default_rng(0)
-    directions = [design.scores(curvature.draw(rng)) for _ in range(_DIRECTIONS)]
-    return float(np.mean([design_effect(np.vecdot(by_score, each), groups) for each in directions]))
+    effects = []
+    for _ in range(20):
+        along = design.scores(curvature.draw(rng))
+        effects.append(design_effect(np.vecdot(by_score, along), groups))
+    return float(np.mean(effects))
 
 
 def _factor_error(log_p: Floats, weights: Floats, total: float) -> float:

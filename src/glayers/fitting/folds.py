@@ -96,9 +96,9 @@ def paired_gain(before: Floats, after: Floats, weights: Floats | None, groups: A
     >>> paired_gain(np.array([2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0]), None, None)
     (1.0, inf)
     """
-    given = np.ones(len(before)) if weights is None else weights
-    used = given > 0
-    fractions = given[used] / given.sum()
+    counted = np.ones(len(before)) if weights is None else weights
+    used = counted > 0
+    fractions = counted[used] / counted.sum()
     with np.errstate(over="ignore", invalid="ignore"):
         gains = before[used] - after[used]
         mean = float((fractions * gains).sum())

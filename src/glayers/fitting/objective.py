@@ -15,7 +15,7 @@ from torch import Tensor
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Array
-from glayers.errors import GlayersError
+from glayers.fitting.curvature import smooth_loss
 from glayers.maps import Chain, Relu
 
 # Entries of the widest tensor in one block: about 8 MB in float32.
@@ -157,8 +157,7 @@ _LOSSES: dict[str, RowLoss] = {"log": _log_loss, "brier": _brier_loss}
 
 def row_loss(name: str) -> RowLoss:
     """Return the loss of that name as a function of logits, one per class, and labels."""
-    if not isinstance(name, str) or name not in _LOSSES:
-        raise GlayersError(f"loss must be one of {sorted(_LOSSES)}; got {name!r}")
+    smooth_loss(name)  # checks the name
     return _LOSSES[name]
 
 

@@ -9,11 +9,13 @@ Features are centred for each class where that class is in question, so that no 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints, effective_rows, map_row_blocks, row_blocks
+from glayers.fitting.folds import draw_rows
 from glayers.maps import Chain, Dense, Diagonal
 from glayers.maps.corrections import (
     DEPTH,
@@ -32,12 +34,14 @@ from glayers.maps.corrections import (
     tenth,
 )
 
+SHARED = ("shared", "context")
+CLASSES = ("scale", "shift")  # parts with one coefficient per class
 PAIRS = ("matrix", "hinges")  # parts with one coefficient per pair of classes
-PARTS = ("shared", "context", "scale", "shift", *PAIRS)
+PARTS = (*SHARED, *CLASSES, *PAIRS)
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
 _LEAST_HINGE = 0.05  # added to the spread of a hinge: one that few rows reach stays small
-_QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class: the knots of its hinges
+_QUANTILES = np.array([0.2, 0.4, 0.6, 0.8])  # of the centred log-probabilities of a class: the knots of its hinges
 _LEAST_RELEVANCE = 0.05  # of a pair of classes; from 0.001 to 0.2 the held-out loss is the same
 _CURVATURE_ROWS = 1_000  # rows that show the curvature
 DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
@@ -58,7 +62,11 @@ class Basis(NamedTuple):
     @property
     def pairs(self) -> tuple[str, ...]:
         """The parts with one coefficient per pair of classes."""
-        return tuple(name for name in PAIRS if name in self.names)
+        return self.chosen(PAIRS)
+
+    def chosen(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return which of these parts there are."""
+        return tuple(name for name in names if name in self.names)
 
     @property
     def owners(self) -> Ints:
@@ -84,7 +92,7 @@ class Basis(NamedTuple):
 
 
 def plain_basis(n_classes: int, names: Sequence[str], inputs: str = "log") -> Basis:
-    """Leave all features as they are, as published penalties expect them."""
+    """Leave all features, of log-probabilities, as they are: published penalties expect them so."""
     own = np.stack([np.zeros(n_classes), np.ones(n_classes)])
     seen = np.stack([np.zeros(N_CONTEXT - 1), np.ones(N_CONTEXT - 1)])
     nothing = np.zeros((0, n_classes))
@@ -93,10 +101,21 @@ def plain_basis(n_classes: int, names: Sequence[str], inputs: str = "log") -> Ba
     return basis._replace(spread=np.ones(shape[0]), means=np.zeros(shape), relevance=np.ones(shape))
 
 
-def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str = "centred") -> Basis:
-    """Standardise features over rows."""
+def basis_of(
+    log_p: Floats,
+    weights: Floats,
+    names: Sequence[str],
+    inputs: str = "centred",
+    lowered: Floats | None = None,
+) -> Basis:
+    """Standardise features over rows; with `inputs` "plain" they stay as they are.
+
+    `lowered` is added to the scores, -inf for impossible classes: a class counts where it is possible.
+    """
     n_classes = log_p.shape[1]
-    p = np.exp(log_p)
+    if inputs == "plain":
+        return plain_basis(n_classes, names)
+    p = np.exp(log_p) if lowered is None else softmax(log_p + lowered)
     in_question = weights[:, None] * p * (1 - p) + _ALMOST_NONE
     in_question /= in_question.sum(axis=0)
     basis = plain_basis(n_classes, names, inputs)
@@ -107,7 +126,7 @@ def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str =
     if "context" in names:
         basis = basis._replace(context=np.stack(_mean_and_spread(raw_context(log_p, descending(log_p)), weights)))
     if "hinges" in names:
-        basis = basis._replace(knots=np.quantile(values[weights > 0], _QUANTILES, axis=0))
+        basis = basis._replace(knots=_knots(values, weights[:, None] * ((p > 0) + _ALMOST_NONE)))
     if not basis.pairs:
         return basis
     features = basis.features(log_p)
@@ -118,6 +137,18 @@ def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str =
     means = (features / spread).T @ in_question
     relevance = np.tile(_relevance(p, weights), (len(spread) // n_classes, 1))
     return basis._replace(spread=spread, means=means, relevance=relevance)
+
+
+def _knots(values: Floats, weights: Floats) -> Floats:
+    """Return quantiles of each class, linear between rows; equal weights give those of np.quantile."""
+    found = []
+    for column, of_rows in zip(values.T, weights.T, strict=True):
+        order = np.argsort(column)
+        middles = (np.cumsum(of_rows[order]) - of_rows[order] / 2) / of_rows.sum()
+        # np.quantile puts the first row at 0 and the last one at 1, half a row from the middles.
+        wanted = _QUANTILES + (0.5 - _QUANTILES) / effective_rows(of_rows)
+        found.append(np.interp(wanted, middles, column[order]))
+    return np.stack(found, axis=1)
 
 
 def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -142,8 +173,29 @@ def _relevance(p: Floats, weights: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class SharedPart:
-    """Functions shared by all classes: `linear` (n, classes), `bends` (b, n, outcomes) and `context` (n, j).
+class Part:
+    """Coefficients, and arrays with one entry per row that they multiply.
+
+    `names` are the parts of the model that have a precision of their own. `owners` has the shape of the coefficients,
+    and holds the place in `names` of each.
+    """
+
+    names: tuple[str, ...]
+    owners: Ints
+    by_row: ClassVar[tuple[str, ...]]
+
+    def take(self, rows: Any) -> Self:
+        """Return some of the rows."""
+        arrays: dict[str, Any] = {}
+        for name in self.by_row:
+            array = getattr(self, name)
+            arrays[name] = None if array is None else array[rows]
+        return replace(self, **arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPart(Part):
+    """Functions shared by all classes: `linear` (n, classes), `bends` (n, b, outcomes) and `context` (n, j).
 
     `places` (n, outcomes) are the columns of the outcomes, or None if these are all classes. Coefficients are
     (functions, context).
@@ -153,40 +205,13 @@ class SharedPart:
     bends: Array
     context: Array
     places: Ints | None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parts that have a precision of their own."""
-        if self.context.shape[1] == 1:
-            return ("shared",)
-        return ("shared", "context")
-
-    @cached_property
-    def owners(self) -> Ints:
-        """The place in `names` of each coefficient: the constant comes first."""
-        return np.tile(np.minimum(np.arange(self.context.shape[1]), 1), (N_SHAPES, 1))
-
-    def take(self, rows: Any) -> "SharedPart":
-        """Return some of the rows."""
-        places = None
-        if self.places is not None:
-            places = self.places[rows]
-        return SharedPart(self.linear[rows], self.bends[:, rows], self.context[rows], places)
-
-    @staticmethod
-    def joined(blocks: Sequence["SharedPart"]) -> "SharedPart":
-        """Return the rows of all blocks."""
-        places = None
-        if blocks[0].places is not None:
-            places = np.concatenate([block.places for block in blocks])
-        linear, context = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("linear", "context"))
-        return SharedPart(linear, np.concatenate([block.bends for block in blocks], axis=1), context, places)
+    by_row = ("linear", "bends", "context", "places")
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
         sizes = self.context @ coefficients.T
         result += sizes[:, :1] * self.linear
-        moves = np.einsum("ns,sno->no", sizes[:, 1:], self.bends)
+        moves = np.einsum("ns,nso->no", sizes[:, 1:], self.bends)
         if self.places is None:
             result += moves
         else:
@@ -195,41 +220,37 @@ class SharedPart:
     def slopes(self, by_score: Array) -> Array:
         """Return the transpose of `add_scores`."""
         own = self._outcomes(by_score)
-        by_size = [np.vecdot(by_score, self.linear), *np.einsum("no,sno->sn", own, self.bends)]
+        by_size = [np.vecdot(by_score, self.linear), *np.einsum("no,nso->sn", own, self.bends)]
         return np.stack(by_size) @ self.context
 
     def curvature(self, p: Floats, weights: Floats) -> Floats:
         """Sum over rows of context x context times the covariance of the functions under the probabilities."""
-        covariance = self.covariances(p)
+        linear = self.linear.astype(np.float64)
+        functions = np.concatenate([self._outcomes(linear)[:, None], self.bends.astype(np.float64)], axis=1)
+        own = self._outcomes(p)
+        mean = np.einsum("nso,no->ns", functions, own)
+        second = (functions * own[:, None]) @ functions.transpose(0, 2, 1)
+        if self.places is not None:  # the first function also counts where the others are 0
+            mean[:, 0] = np.vecdot(p, linear)
+            second[:, 0, 0] = np.vecdot(p * linear, linear)
+        covariance = second - np.einsum("ns,nt->nst", mean, mean)
         pairs = np.einsum("nj,nk,n->njk", self.context, self.context, weights)
         summed = np.einsum("nst,njk->sjtk", covariance, pairs, optimize=True)
         return summed.reshape(self.owners.size, -1)
 
-    def covariances(self, p: Floats) -> Floats:
-        """Return the covariance of the functions under the probabilities of each row, (n, functions, functions)."""
-        linear = self.linear.astype(np.float64)
-        functions = np.concatenate([self._outcomes(linear)[None], self.bends.astype(np.float64)])
-        weighted = functions * self._outcomes(p)
-        mean = weighted.sum(axis=2)
-        second = weighted.transpose(1, 0, 2) @ functions.transpose(1, 2, 0)
-        if self.places is not None:  # the first function also counts where the others are 0
-            mean[0] = np.vecdot(p, linear)
-            second[:, 0, 0] = np.vecdot(p * linear, linear)
-        return second - np.einsum("sn,tn->nst", mean, mean)
-
     def variances(self, p: Floats, block: Floats) -> Floats:
         """Return the variance of a score less the mean score of its row, given the covariance of the coefficients."""
-        functions = np.zeros((1 + len(self.bends), *p.shape))
-        functions[0] = self.linear
+        functions = np.zeros((len(p), N_SHAPES, p.shape[1]))
+        functions[:, 0] = self.linear
         if self.places is None:
-            functions[1:] = self.bends
+            functions[:, 1:] = self.bends
         else:
-            np.put_along_axis(functions[1:], self.places[None], self.bends, axis=2)
-        differences = functions - (functions * p).sum(axis=2, keepdims=True)
+            np.put_along_axis(functions[:, 1:], self.places[:, None], self.bends, axis=2)
+        differences = functions - (functions * p[:, None]).sum(axis=2, keepdims=True)
         n_seen = self.context.shape[1]
         covariance = block.reshape(N_SHAPES, n_seen, N_SHAPES, n_seen)
         of_sizes = np.einsum("nj,sjtk,nk->nst", self.context, covariance, self.context, optimize=True)
-        return np.einsum("snc,nst,tnc->nc", differences, of_sizes, differences, optimize=True)
+        return np.einsum("nsc,nst,ntc->nc", differences, of_sizes, differences, optimize=True)
 
     def _outcomes(self, values: Array) -> Array:
         if self.places is None:
@@ -238,45 +259,38 @@ class SharedPart:
 
 
 @dataclass(frozen=True, eq=False)
-class ScalePart:
-    """One scale per class: coefficients (classes,) times `values` (n, classes)."""
+class OwnPart(Part):
+    """One scale per class times `values` (n, classes), one shift per class, or both: coefficients (names, classes)."""
 
     values: Array
-    names = ("scale",)
-
-    @cached_property
-    def owners(self) -> Ints:
-        """The place in `names` of each coefficient."""
-        return np.zeros(self.values.shape[1], np.int64)
-
-    def take(self, rows: Any) -> "ScalePart":
-        """Return some of the rows."""
-        return ScalePart(self.values[rows])
-
-    @staticmethod
-    def joined(blocks: Sequence["ScalePart"]) -> "ScalePart":
-        """Return the rows of all blocks."""
-        return ScalePart(np.concatenate([block.values for block in blocks]))
+    by_row = ("values",)
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
-        result += self.values * coefficients
+        for feature, each in zip(self._features(), coefficients, strict=True):
+            result += feature * each
 
     def slopes(self, by_score: Array) -> Array:
         """Return the transpose of `add_scores`."""
-        return np.einsum("nc,nc->c", by_score, self.values)
+        return np.stack([np.einsum("nc,nc->c", by_score, feature) for feature in self._features()])
 
     def curvature(self, p: Floats, weights: Floats) -> Floats:
         """Return the diagonal."""
-        return np.asarray(weights @ (p * (1 - p) * self.values**2))
+        unsure = p * (1 - p)
+        return np.stack([weights @ (unsure * feature**2) for feature in self._features()])
 
     def variances(self, of_coefficients: Floats) -> Floats:
         """Return the variance of each score, given that of each coefficient."""
-        return np.asarray(self.values**2 * of_coefficients)
+        return sum(feature**2 * each for feature, each in zip(self._features(), of_coefficients, strict=True))
+
+    def _features(self) -> list[Array]:
+        """Return what the coefficients of each name multiply."""
+        of_name = {"scale": self.values, "shift": np.ones_like(self.values[:, :1])}
+        return [of_name[name] for name in self.names]
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPart:
+class PairsPart(Part):
     """Features (n, j) with one coefficient per feature and class: (j, classes).
 
     `means` (j, classes) are subtracted for each class.
@@ -284,17 +298,7 @@ class LinearPart:
 
     features: Array
     means: Array
-    names: tuple[str, ...]
-    owners: Ints
-
-    def take(self, rows: Any) -> "LinearPart":
-        """Return some of the rows."""
-        return replace(self, features=self.features[rows])
-
-    @staticmethod
-    def joined(blocks: Sequence["LinearPart"]) -> "LinearPart":
-        """Return the rows of all blocks."""
-        return replace(blocks[0], features=np.concatenate([block.features for block in blocks]))
+    by_row = ("features",)
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
@@ -326,9 +330,6 @@ class LinearPart:
         return np.asarray(self.features**2 @ of_coefficients - 2 * crossed + (of_means * self.means).sum(axis=0))
 
 
-Part = SharedPart | ScalePart | LinearPart
-
-
 @dataclass(frozen=True, eq=False)
 class Design:
     """Rows as parts. Coefficients are one flat vector, part after part; weights sum to the effective number of rows."""
@@ -337,7 +338,7 @@ class Design:
     base: Array
     labels: Ints
     weights: Floats
-    parts: tuple[Part, ...]
+    parts: tuple[Any, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -399,52 +400,64 @@ def design_of(
 ) -> Design:
     """Prepare rows once for any number of fits; `lowered` is added to the scores, -inf for impossible classes."""
     dtype = np.float64 if log_p.size <= DOUBLE_ENTRIES else np.float32
-    by_block = map_row_blocks(lambda rows: _parts_of(basis, log_p[rows], dtype), *log_p.shape)
-    parts = tuple(type(blocks[0]).joined(blocks) for blocks in zip(*by_block, strict=True))
+    by_block = map_row_blocks(lambda rows: _arrays_of(basis, log_p[rows], dtype), *log_p.shape)
+    arrays = {name: np.concatenate([block[name] for block in by_block]) for name in by_block[0]}
     if weights is None:
         weights = np.ones(len(log_p))
     base = log_p
     if lowered is not None:
         base = log_p + lowered
     counted = weights / weights.sum() * effective_rows(weights)
-    return Design(basis, base.astype(dtype, copy=False), labels, counted, parts)
+    return Design(basis, base.astype(dtype, copy=False), labels, counted, _parts_of(basis, arrays))
 
 
-def _parts_of(basis: Basis, log_p: Floats, dtype: Any) -> list[Any]:
-    """Return the parts of some rows."""
-    n_rows, n_classes = log_p.shape
-    parts: list[Part] = []
+def _arrays_of(basis: Basis, log_p: Floats, dtype: Any) -> dict[str, Array]:
+    """Return the arrays of all parts, for some rows."""
+    found: dict[str, Array] = {}
     if "shared" in basis.names:
-        parts.append(_shared_part(basis, log_p, dtype))
-    if "scale" in basis.names:
+        found |= _shared_arrays(basis, log_p)
+    if basis.chosen(CLASSES):
         centre, spread = basis.own
-        parts.append(ScalePart(((basis.values(log_p) - centre) / spread).astype(dtype)))
-    if "shift" in basis.names:
-        constant = np.ones((n_rows, 1), dtype)
-        shape = 1, n_classes
-        parts.append(LinearPart(constant, np.zeros(shape, dtype), ("shift",), np.zeros(shape, np.int64)))
+        found["values"] = (basis.values(log_p) - centre) / spread
     if basis.pairs:
-        features = (basis.features(log_p) / basis.spread).astype(dtype)
-        owners = np.repeat(basis.owners[:, None], n_classes, axis=1)
-        parts.append(LinearPart(features, basis.means.astype(dtype), basis.pairs, owners))
-    return parts
+        found["features"] = basis.features(log_p) / basis.spread
+    return {name: array if name == "places" else array.astype(dtype) for name, array in found.items()}
 
 
-def _shared_part(basis: Basis, log_p: Floats, dtype: type) -> SharedPart:
+def _shared_arrays(basis: Basis, log_p: Floats) -> dict[str, Array]:
+    found = {"linear": np.maximum(log_p, LOWEST), "context": np.ones((len(log_p), 1))}
     ordered = descending(log_p)
     if log_p.shape[1] <= DEPTH:
-        places = None
         bent = bends(log_p)
     else:
         places = np.argpartition(log_p, -DEPTH, axis=1)[:, -DEPTH:]
         # Every other class moves as the tenth does, so only differences from it matter.
         pairs = zip(bends(np.take_along_axis(log_p, places, axis=1)), bends(tenth(ordered)), strict=True)
         bent = [each - last for each, last in pairs]
-    seen = np.ones((len(log_p), 1))
+        found["places"] = places
+    found["bends"] = np.stack(bent, axis=1)
     if "context" in basis.names:
-        seen = context(raw_context(log_p, ordered), *basis.context)
-    linear = np.maximum(log_p, LOWEST)
-    return SharedPart(linear.astype(dtype), np.stack(bent).astype(dtype), seen.astype(dtype), places)
+        found["context"] = context(raw_context(log_p, ordered), *basis.context)
+    return found
+
+
+def _parts_of(basis: Basis, arrays: Mapping[str, Array]) -> tuple[Any, ...]:
+    parts: list[Part] = []
+    n_classes = basis.own.shape[1]
+    if "shared" in basis.names:
+        # The coefficients of the constant belong to "shared", all others to "context".
+        owners = np.tile(np.minimum(np.arange(arrays["context"].shape[1]), 1), (N_SHAPES, 1))
+        shared: dict[str, Any] = {name: arrays.get(name) for name in SharedPart.by_row}
+        parts.append(SharedPart(basis.chosen(SHARED), owners, **shared))
+    names = basis.chosen(CLASSES)
+    if names:
+        owners = np.repeat(np.arange(len(names))[:, None], n_classes, axis=1)
+        parts.append(OwnPart(names, owners, arrays["values"]))
+    if basis.pairs:
+        owners = np.repeat(basis.owners[:, None], n_classes, axis=1)
+        features = arrays["features"]
+        parts.append(PairsPart(basis.pairs, owners, features, basis.means.astype(features.dtype)))
+    return tuple(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -473,29 +486,33 @@ class Curvature:
         return np.concatenate([np.diagonal(self.block), self.diagonal])
 
 
-def random_rows(weights: Floats, most: int) -> Any:
-    """Return at most so many rows, at random, none of weight 0: an index of arrays of rows."""
-    counted = np.flatnonzero(weights)
-    if len(counted) <= most:
-        return counted if len(counted) < len(weights) else slice(None)
-    return np.sort(np.random.default_rng(0).permutation(counted)[:most])
+class LossCurvature(NamedTuple):
+    """The curvature of the loss without the prior, at one point: a block for the shared part, a diagonal for others."""
+
+    block: Floats
+    diagonal: Floats
+
+    def inverse(self, precisions: Floats, effect: float = 1.0) -> Curvature:
+        """Add the precision of each coefficient, and invert; rows count for less by the factor `effect`."""
+        n_shared = len(self.block)
+        block: Any = self.block / effect + np.diag(precisions[:n_shared])
+        return Curvature(np.linalg.inv(block), 1 / (self.diagonal / effect + precisions[n_shared:]))
 
 
-def curvature_of(design: Design, probabilities: Array, precisions: Floats) -> Curvature:
-    """Return the curvature at some probabilities, with the precision of each coefficient."""
-    some = random_rows(design.weights, _CURVATURE_ROWS)
+def curvature_of(design: Design, probabilities: Array) -> LossCurvature:
+    """Return the curvature at some probabilities."""
+    some = draw_rows(len(design.labels), None, design.weights, _CURVATURE_ROWS, random_state=0)
     sample = design.take(some)
     p = probabilities[some].astype(np.float64)
-    weights = sample.weights * (design.weights.sum() / max(sample.weights.sum(), _ALMOST_NONE))
+    weights = sample.weights * (design.weights.sum() / sample.weights.sum())
     block = np.zeros((0, 0))
     diagonal = [np.zeros(0)]
-    for part, precision in zip(sample.parts, design.split(precisions), strict=True):
-        curved = part.curvature(p, weights)
+    for part in sample.parts:
         if isinstance(part, SharedPart):
-            block = np.linalg.inv(curved + np.diag(precision.ravel()))
+            block = part.curvature(p, weights)
         else:
-            diagonal.append(1 / (curved + precision).ravel())
-    return Curvature(block, np.concatenate(diagonal))
+            diagonal.append(part.curvature(p, weights).ravel())
+    return LossCurvature(block, np.concatenate(diagonal))
 
 
 def corrected_map(design: Design, flat: Floats) -> Corrected:
@@ -503,22 +520,20 @@ def corrected_map(design: Design, flat: Floats) -> Corrected:
     basis = design.basis
     n_classes = design.base.shape[1]
     branches: list[Chain] = []
-    slopes = np.zeros(n_classes)
-    bias = np.zeros(n_classes)
+    slopes = bias = np.zeros(n_classes)
     weights: Mapping[str, Floats] = {}
     for part, coefficients in zip(design.parts, design.split(flat), strict=True):
         if isinstance(part, SharedPart):
             weight = np.zeros((N_SHAPES, N_CONTEXT))
             weight[:, : coefficients.shape[1]] = coefficients
             branches.append(Chain((Shared(weight, *basis.context),)))
-        elif isinstance(part, ScalePart):
+        elif isinstance(part, OwnPart):
+            of_name = dict(zip(part.names, coefficients, strict=True))
             centre, spread = basis.own
-            slopes = coefficients / spread
-            bias -= centre * slopes
-        elif part.names == ("shift",):
-            bias += coefficients[0]
+            slopes = of_name.get("scale", slopes) / spread
+            bias = of_name.get("shift", bias) - centre * slopes
         else:
-            bias -= (basis.means * coefficients).sum(axis=0)
+            bias = bias - (basis.means * coefficients).sum(axis=0)
             scaled = coefficients / basis.spread[:, None]
             weights = {name: scaled[basis.owners == place] for place, name in enumerate(part.names)}
     first = Chain((Centred(),)) if basis.inputs == "centred" else Chain(())

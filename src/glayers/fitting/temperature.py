@@ -166,30 +166,24 @@ def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float,
     """Return the weighted sum of the log losses at b (1 + d) and of its first three derivatives by d, at d = 0."""
 
     def of(block: slice) -> Floats:
-        x, own = _exponents(logits[block], labels[block], b, dtype)
-        p = np.exp(x)
-        total = p.sum(axis=1).astype(np.float64)
-        mean = np.vecdot(p, x) / total
-        p *= x
-        square = np.vecdot(p, x) / total
-        p *= x
-        cube = np.vecdot(p, x) / total
-        third = cube - 3 * mean * square + 2 * mean**3
-        return np.stack([np.log(total) - own, mean - own, square - mean**2, third]) @ weights[block]
+        return row_derivatives(logits[block], labels[block], b, dtype) @ weights[block]
 
     # Summed in the order of the rows, whichever block was ready first.
     return [float(each) for each in np.sum(map_row_blocks(of, *logits.shape), axis=0)]
 
 
-def row_slopes(logits: Array, labels: Ints, factor: float) -> Floats:
-    """Return the derivative of the log loss of each row by a relative change of the factor."""
-
-    def of(block: slice) -> Floats:
-        x, own = _exponents(logits[block], labels[block], factor, np.float64)
-        p = np.exp(x)
-        return np.asarray(np.vecdot(p, x) / p.sum(axis=1) - own)
-
-    return np.concatenate(map_row_blocks(of, *logits.shape))
+def row_derivatives(logits: Array, labels: Ints, b: float, dtype: type = np.float64) -> Floats:
+    """Return the log loss of each row at b (1 + d) and its first three derivatives by d, at d = 0: (4, n)."""
+    x, own = _exponents(logits, labels, b, dtype)
+    p = np.exp(x)
+    total = p.sum(axis=1).astype(np.float64)
+    mean = np.vecdot(p, x) / total
+    p *= x
+    square = np.vecdot(p, x) / total
+    p *= x
+    cube = np.vecdot(p, x) / total
+    third = cube - 3 * mean * square + 2 * mean**3
+    return np.stack([np.log(total) - own, mean - own, square - mean**2, third])
 
 
 def _exponents(logits: Array, labels: Ints, b: float, dtype: type) -> tuple[Array, Floats]:
