@@ -130,9 +130,10 @@ def test_p_values_of_calibrated_models_are_uniform(weighted: bool) -> None:
     for seed in range(200):
         p, y = sample(seed, 300, 4)
         w = np.random.default_rng(seed).uniform(0.5, 2, 300) if weighted else None
-        found["hits"].append(metrics.ks_test(p, y, sample_weight=w, n_resamples=199).p_value)
-        found["labels"].append(drawn_ks_test(p, y, sample_weight=w, n_resamples=199).p_value)
-        found["ece"].append(metrics.ece_test(p, y, sample_weight=w, n_resamples=199).p_value)
+        how: dict[str, Any] = {"sample_weight": w, "n_resamples": 99, "random_state": seed}
+        found["hits"].append(metrics.ks_test(p, y, **how).p_value)
+        found["labels"].append(drawn_ks_test(p, y, **how).p_value)
+        found["ece"].append(metrics.ece_test(p, y, **how).p_value)
     for p_values in found.values():
         assert kstest(p_values, "uniform").pvalue > 0.001
         assert 1 <= sum(p <= 0.05 for p in p_values) <= 23  # 10 expected, standard deviation 3.1
@@ -217,7 +218,7 @@ def test_rows_that_depend_on_each_other_need_groups() -> None:
         groups = rng.permutation(np.repeat(np.arange(60), 6))
         p, u = p[groups], rng.random(60)[groups]  # one prediction and one draw a group: six copies of one row
         y = (p.cumsum(axis=1) < u[:, None]).sum(axis=1)
-        rejected["without"] += metrics.ks_test(p, y).rejected
+        rejected["without"] += metrics.ks_test(p, y, n_resamples=99).rejected
         how: dict[str, Any] = {"groups": groups, "n_resamples": 99}
         rejected["ks"] += metrics.ks_test(p, y, **how).rejected
         rejected["ece"] += metrics.ece_test(p, y, n_bins=5, **how).rejected
