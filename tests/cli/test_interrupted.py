@@ -25,7 +25,9 @@ needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="forks processes
 FORKING = """
 import gc, json, os, pathlib, resource, signal, sys, time
 import glayers.calibrators, pyarrow.parquet
-from glayers.cli import main, models
+from glayers.cli import app, main, models
+from typer.testing import CliRunner
+CliRunner().invoke(app, ["methods"])  # imports once what every child would import
 owners = {"os": os, "Path": pathlib.Path, "models": models}
 gc.freeze()  # or every child would visit all objects when it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background would ignore
