@@ -109,6 +109,7 @@ def test_cells_of_neighbouring_scores_have_the_errors_of_their_rows(
         assert cells_drawn.value == rows_drawn.value
         assert cells_drawn.expected == pytest.approx(rows_drawn.expected, rel=0.12)
         assert cells_drawn.bound == pytest.approx(rows_drawn.bound, rel=0.2)
+        assert cells_drawn.p_value == pytest.approx(rows_drawn.p_value, abs=0.15)  # standard error up to 0.04
 
 
 @every_event
