@@ -60,3 +60,9 @@ def test_the_decision_curve_says_at_how_many_thresholds_the_model_is_better_than
     assert 0.8 < pays.max() < 0.9
     (spec,) = FIGURES["decision-curve"].specs([Shown("model", check_any(rows))])
     assert spec.summary == f"The model is worth using at {len(pays)} of {len(better)} thresholds."
+
+
+def test_the_errors_that_are_told_are_those_at_a_threshold_of_90_percent() -> None:
+    rows = Confidences(np.repeat([0.6, 0.95], 20), np.repeat([1, 0, 1], [12, 8, 20]))
+    (spec,) = FIGURES["errors"].specs([Shown("model", check_any(rows))])
+    assert spec.summary.startswith("model at 90 %: automates 50 %, promised 50 errors per 1,000, made 0")
