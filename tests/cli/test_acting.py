@@ -91,8 +91,10 @@ def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None
     assert "%: inside" in said
     assert json.loads(run("score", labelled, *options, "--json"))["estimated"]["accuracy"]["low"] < 0.8
     assert 'glayers_score_accuracy{name="calibrated"} 0.7' in numbers.read_text()
-    kept.write_text("[]")
-    assert "is not what `glayers estimate --json` writes" in run("score", labelled, *options, status=1)
+    text = dict.fromkeys(("value", "low", "high"), "0.7")
+    for other in ([], {"accuracy": text, "auroc": text}):
+        kept.write_text(json.dumps(other))
+        assert "is not what `glayers estimate --json` writes" in run("score", labelled, *options, status=1)
 
 
 def test_groups_of_a_file_get_their_own_estimates(tmp_path: Path, model: str) -> None:
