@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +93,8 @@ def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None
     assert json.loads(run("score", labelled, *options, "--json"))["estimated"]["accuracy"]["low"] < 0.8
     assert 'glayers_score_accuracy{name="calibrated"} 0.7' in numbers.read_text()
     text = dict.fromkeys(("value", "low", "high"), "0.7")
-    for other in ([], {"accuracy": text, "auroc": text}):
+    others: list[Any] = [[], {"accuracy": text, "auroc": text}]
+    for other in others:
         kept.write_text(json.dumps(other))
         assert "is not what `glayers estimate --json` writes" in run("score", labelled, *options, status=1)
 
