@@ -19,7 +19,10 @@ check: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -q -r fE -m "not slow and not thorough" --light \
 		--ignore tests/browser --ignore tests/experiments tests tests/experiments/test_stamp.py
 
-test: lint types docs tests
+# mypy and the site take one core each; what both print stays apart.
+test: lint
+	$(MAKE) --jobs 2 --output-sync=target types docs
+	$(MAKE) tests
 
 lint: .venv/package
 	$(BIN)/ruff check .

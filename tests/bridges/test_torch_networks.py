@@ -63,8 +63,6 @@ def texts(rows: int, seed: int) -> dict[str, Tensor]:
 
 
 def task(name: str) -> Task:
-    from transformers import BertConfig, BertForSequenceClassification
-
     torch.manual_seed(0)
     if name == "convolutional":
         network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4))
@@ -73,6 +71,8 @@ def task(name: str) -> Task:
         layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()]
         network = nn.Sequential(*layers, nn.Conv2d(16, 3, 3, padding=1))
         return Task(network, scenes, 8, {"class_axis": 1, "ignore_label": 255, "max_rows": 2_000})
+    from transformers import BertConfig, BertForSequenceClassification
+
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = BertConfig(vocab_size=20, max_position_embeddings=12, num_labels=3, **sizes)
     return Task(BertForSequenceClassification(config), texts, 150, {})

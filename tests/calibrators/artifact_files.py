@@ -24,5 +24,6 @@ def write(path: Path, facts: Any, arrays: Arrays, sign: bool = True) -> Path:
     if sign:
         facts = {name: value for name, value in facts.items() if name != "sha256"}
         facts["sha256"] = checksum(facts, arrays)
+    path.unlink(missing_ok=True)  # as in tests/files.py
     save_file(arrays, path, {METADATA: json.dumps(facts)})
     return path

@@ -20,6 +20,7 @@ from glayers.files import MAX_BYTES
 from glayers.serving.artifact import METADATA
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import fitted, tilted
+from tests.files import write_anew
 
 
 @pytest.fixture
@@ -228,6 +229,7 @@ def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Pa
         "refused = read = 0\n"
         "while True:\n"
         "    countdown = refused + read + 1\n"
+        "    path.unlink()\n"
         "    path.write_bytes(data)\n"
         "    sys.settrace(trace)\n"
         "    try: glayers.load(path); read += 1\n"
@@ -268,7 +270,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def refused_or_harmless(path: Path, data: bytes, sound: bytes) -> bool:
     """Say whether bytes are refused; if not, they must mean exactly what the sound file means."""
-    path.write_bytes(data)
+    write_anew(path, data)
     try:
         loaded = load(path)
     except BadFile as error:
@@ -312,7 +314,7 @@ JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictio
 @given(data=st.data())
 def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, bytes], data: st.DataObject) -> None:
     path = folder / "random"
-    path.write_bytes(sound[data.draw(st.sampled_from(SOUND))])
+    write_anew(path, sound[data.draw(st.sampled_from(SOUND))])
     facts, arrays = contents(path)
     place: Any = facts
     name = data.draw(st.sampled_from(sorted(facts.keys() - {"sha256"})))
@@ -342,7 +344,7 @@ def test_any_structure_on_any_arrays_loads_or_is_a_bad_file(
     folder: Path, sound: dict[str, bytes], shapes: list[list[int]], structure: list[Any]
 ) -> None:
     path = folder / "shapes"
-    path.write_bytes(sound["temperature"])
+    write_anew(path, sound["temperature"])
     facts, _ = contents(path)
     names = ["0.factor", "0.depth", "0.weight", "0.bias", "0.branches.0.0.share", "1.factor"]
     arrays = {name: np.full(shape, 0.5) for name, shape in zip(names, shapes * 3, strict=False)}

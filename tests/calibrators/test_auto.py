@@ -437,7 +437,7 @@ def test_an_earlier_calibrator_is_worth_many_rows_and_an_unrelated_one_does_no_h
     z, labels, _ = overconfident(5_000, 2)
     unrelated = quick().fit(z[:, ::-1], labels)
     losses = []
-    for seed in range(3, 8):
+    for seed in range(3, 7):
         few = overconfident(100, seed)[:2]
         fits = (quick(), quick(prior=earlier), quick(prior=[unrelated, earlier]), quick(prior=unrelated))
         losses.append([nll(each.fit(*few).predict_proba(z), labels) for each in fits])
@@ -484,7 +484,7 @@ def test_intervals_shrink_with_rows_and_grow_with_the_level() -> None:
 @pytest.mark.parametrize("method", [VectorScaling, quick])
 def test_intervals_know_that_rows_of_a_group_may_be_copies(method: Any) -> None:
     inside = []
-    for seed in range(6):
+    for seed in range(4):
         z, labels, _ = overconfident(100, seed)
         copied = {"logits": np.repeat(z, 10, axis=0), "labels": np.repeat(labels, 10)}
         fitted = method().fit(**copied, groups=np.repeat(np.arange(100), 10))

@@ -26,8 +26,9 @@ def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers]:
 
 
 @pytest.fixture(autouse=True)
-def quick_tests(few_draws: None) -> None:
-    """Commands print a test of calibration with most scores; `tests/metrics` looks at the test itself."""
+def quick_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands print a test of calibration with most scores, here of 99 draws; `tests/metrics` tests the test."""
+    monkeypatch.setattr("glayers.metrics.calibration_tests._DRAWS", 99)
 
 
 @pytest.fixture

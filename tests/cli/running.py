@@ -26,7 +26,9 @@ def run_program(*words: object, stdout: int | IO[Any] = subprocess.PIPE) -> subp
 FORKING = """
 import gc, json, os, sys
 import glayers.calibrators
-from glayers.cli import main
+from glayers.cli import app, main
+from typer.testing import CliRunner
+CliRunner().invoke(app, ["methods"])  # imports once what every child would import
 gc.freeze()  # or every child would visit all objects when it ends
 reader, closed = os.pipe()
 os.close(reader)

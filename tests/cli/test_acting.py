@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,8 +92,11 @@ def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None
     assert "%: inside" in said
     assert json.loads(run("score", labelled, *options, "--json"))["estimated"]["accuracy"]["low"] < 0.8
     assert 'glayers_score_accuracy{name="calibrated"} 0.7' in numbers.read_text()
-    kept.write_text("[]")
-    assert "is not what `glayers estimate --json` writes" in run("score", labelled, *options, status=1)
+    text = dict.fromkeys(("value", "low", "high"), "0.7")
+    others: list[Any] = [[], {"accuracy": text, "auroc": text}]
+    for other in others:
+        kept.write_text(json.dumps(other))
+        assert "is not what `glayers estimate --json` writes" in run("score", labelled, *options, status=1)
 
 
 def test_groups_of_a_file_get_their_own_estimates(tmp_path: Path, model: str) -> None:

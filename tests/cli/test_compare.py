@@ -35,7 +35,7 @@ def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder
     assert lines[0] == "test.npz: fitted on 90 rows, scored on 150"
     assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
     answers = [line for line in lines if line.startswith(("uncalibrated: ", "temperature: ", "vector: "))]
-    assert answers[0].startswith("uncalibrated: not calibrated (p <= 0.005); significant: KS (confidence), ")
+    assert answers[0].startswith("uncalibrated: not calibrated (p <= 0.01); significant: KS (confidence), ")
     assert answers[1].startswith("uncalibrated: overconfident (mean confidence")
     assert len(answers) == 4
 

@@ -18,13 +18,16 @@ from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import to_bytes, write_parquet
 from tests.cli.running import complaint, leftovers, run
+from tests.files import write_anew
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="forks processes, and limits them")
 # Each command runs in a fork of one process: a signal arrives where a function is called, or files may not grow.
 FORKING = """
 import gc, json, os, pathlib, resource, signal, sys, time
 import glayers.calibrators, pyarrow.parquet
-from glayers.cli import main, models
+from glayers.cli import app, main, models
+from typer.testing import CliRunner
+CliRunner().invoke(app, ["methods"])  # imports once what every child would import
 owners = {"os": os, "Path": pathlib.Path, "models": models}
 gc.freeze()  # or every child would visit all objects when it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background would ignore
@@ -136,7 +139,7 @@ def test_damaged_bytes_are_found_by_checksums(ending: str, tmp_path: Path) -> No
     path = tmp_path / f"a{ending}"
     found = []
     for place in range(0, len(data), 5):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
+        write_anew(path, data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
         found.append(_reads(lambda: read_predictions(path)))
     assert found.count("refused") > 100
     whole = [rows for rows in found if rows != "refused"]

@@ -17,7 +17,7 @@ from tests.strategies import confidences_of
 def test_a_table_and_a_verdict(folder: Path) -> None:
     lines = run("score", "test.npz").stdout.splitlines()
     assert lines[0] == "test.npz"
-    assert lines[1].startswith("not calibrated (p <= 0.005); significant: KS (confidence), ECE (confidence)")
+    assert lines[1].startswith("not calibrated (p <= 0.01); significant: KS (confidence), ECE (confidence)")
     assert lines[2].startswith("overconfident (mean confidence")
     assert lines[3].startswith("KS ")
     assert "; that of a calibrated model exceeds " in lines[3]

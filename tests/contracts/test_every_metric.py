@@ -36,7 +36,7 @@ every_metric = pytest.mark.parametrize("metric", FUNCTIONS.values(), ids=FUNCTIO
 
 
 @given(case=cases())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_order_scale_and_repetition_of_rows_change_nothing_but_their_weight(case: Case) -> None:
     p, y, w = case
     n = len(y)

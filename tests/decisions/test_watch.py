@@ -77,6 +77,7 @@ def test_a_broken_promise_of_accuracy_raises_an_alarm() -> None:
     assert broken.alarm
     assert not kept.alarm
     assert broken.log_wealths["accuracy"] == max(broken.log_wealths.values())
+    assert str(broken).startswith("Alarm: the accuracy is below the promised 90 % (")
 
 
 def test_a_batch_that_is_sent_again_counts_once(tmp_path: Path) -> None:

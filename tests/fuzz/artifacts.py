@@ -11,6 +11,7 @@ import numpy as np
 from glayers import CALIBRATORS, Calibrator, GlayersError, load
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import FAST
+from tests.files import write_anew
 from tests.fuzz.mutations import Random, changed_tree, damaged, pick
 from tests.fuzz.readers import check_message
 
@@ -59,7 +60,7 @@ def changed_arrays(arrays: Arrays, random: Random) -> Arrays:
 
 def forged(path: Path, name: str, random: Random) -> None:
     """Write a file with changed facts or arrays, or those of two calibrators mixed, and a fitting checksum."""
-    path.write_bytes(sound(name))
+    write_anew(path, sound(name))
     facts, arrays = contents(path)
     facts.pop("sha256")
     for _ in range(random.integers(1, 3)):
@@ -75,7 +76,7 @@ def forged(path: Path, name: str, random: Random) -> None:
 
 def mixed(path: Path, facts: Facts, arrays: Arrays, random: Random) -> tuple[Facts, Arrays]:
     """Take some facts from another calibrator's file: its class with these settings, or its map in this class."""
-    path.write_bytes(sound(pick(QUICK, random)))
+    write_anew(path, sound(pick(QUICK, random)))
     others, other_arrays = contents(path)
     if random.random() < 0.5:
         return facts | {"structure": others["structure"]}, other_arrays
@@ -87,7 +88,7 @@ def check_artifact(random: Random, folder: Path) -> str:
     """Load one damaged file; return what happened, or raise what should not come out."""
     path, name = folder / "a.safetensors", pick(QUICK, random)
     if random.random() < 0.3:
-        path.write_bytes(damaged(sound(name), sound(pick(QUICK, random)), random))
+        write_anew(path, damaged(sound(name), sound(pick(QUICK, random)), random))
     else:
         forged(path, name, random)
     try:

@@ -22,8 +22,8 @@ def long_group_in_text() -> bytes:
 
 
 def packed_zeros() -> bytes:
-    """Return an archive of 30 kB with 400 MB of logits in it."""
-    rows, stream = 25_000_000, io.BytesIO()
+    """Return a small archive with 160 MB of logits in it."""
+    rows, stream = 10_000_000, io.BytesIO()
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows}, 2), }}".encode().ljust(117) + b"\n"
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
         member.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
@@ -34,11 +34,11 @@ def packed_zeros() -> bytes:
 
 
 def many_equal_rows() -> bytes:
-    """Return a Parquet file of some kB with 20 million equal rows: 160 MB per column."""
+    """Return a Parquet file of some kB with 10 million equal rows: 80 MB per column."""
     block = {"logit_a": np.ones(10**6), "logit_b": np.zeros(10**6), "label": np.zeros(10**6, np.int64)}
     table, stream = pyarrow.table(block), io.BytesIO()
     with pyarrow.parquet.ParquetWriter(stream, table.schema) as writer:
-        for _ in range(20):
+        for _ in range(10):
             writer.write_table(table)
     return stream.getvalue()
 

@@ -14,6 +14,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import FORMATS, to_bytes
 from glayers.predictions.source import read_confidences, read_predictions
+from tests.files import write_anew
 from tests.fuzz.mutations import ODD_ARRAYS, Random, changed_text, changed_tree, damaged, pick
 from tests.predictions.examples import read_any, read_rows
 
@@ -122,7 +123,7 @@ def check_reader(random: Random, folder: Path) -> str:
     if data is None:
         data = damaged(GOOD_FILES[name], GOOD_FILES[pick(list(GOOD_FILES), random)], random)
     path, labels = folder / name, folder / "labels.npy"
-    path.write_bytes(data)
+    write_anew(path, data)
     np.save(labels, LABELS)
     second = labels if path.suffix == ".npy" else None
     try:
@@ -158,7 +159,7 @@ def check_writing(record: Any, folder: Path, random: Random) -> None:
     except GlayersError:
         return
     path = folder / f"written{ending}"
-    path.write_bytes(data)
+    write_anew(path, data)
     again: Any = read_rows(path)[0] if isinstance(rows, Predictions) else read_confidences(path)
     assert np.array_equal(again.weights, rows.weights) if rows.weights is not None else again.weights is None
     if isinstance(rows, Confidences):

@@ -37,7 +37,7 @@ def test_the_value_is_the_scorecard_and_lies_between_the_ends() -> None:
 
 def test_standard_errors_of_means_are_those_of_the_textbook() -> None:
     p, y = calibrated(1, 900, 5)
-    found = intervals(p, y, n_resamples=1000)
+    found = intervals(p, y, metrics=["accuracy", "confidence", "nll", "brier_sum"], n_resamples=1000)
     own = p[np.arange(900), y]
     rows = {
         "accuracy": p.argmax(axis=1) == y,
@@ -113,10 +113,11 @@ def test_errors_near_zero_are_bounded_and_large_ones_have_two_ends() -> None:
 def test_groups_of_copies_tell_no_more_than_one_copy() -> None:
     p, y = calibrated(4, 200, 3)
     rows = np.random.default_rng(4).permutation(np.repeat(np.arange(200), 4))
-    alone = intervals(p, y, n_resamples=400)
-    grouped = intervals(p[rows], y[rows], groups=rows, n_resamples=400)
-    careless = intervals(p[rows], y[rows], n_resamples=400)
-    for name in ("accuracy", "nll", "confidence"):
+    means = ("accuracy", "nll", "confidence")
+    alone = intervals(p, y, metrics=means, n_resamples=400)
+    grouped = intervals(p[rows], y[rows], groups=rows, metrics=means, n_resamples=400)
+    careless = intervals(p[rows], y[rows], metrics=means, n_resamples=400)
+    for name in means:
         assert grouped[name].standard_error == pytest.approx(alone[name].standard_error, rel=0.2)
         assert careless[name].standard_error == pytest.approx(alone[name].standard_error / 2, rel=0.2)
 

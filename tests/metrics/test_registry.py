@@ -32,7 +32,7 @@ def columns_of(rows: Rows, names: Iterable[str] = tuple(METRICS), n_resamples: i
 
 @example(case=make_case(2, 7, 7, ties=False), kind="none")  # its scores separate the outcomes: 228 steps to the slope
 @given(case=cases(), kind=st.sampled_from(["none", "whole", "fractional"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: str) -> None:
     p, y, w = case
     weights = {"none": None, "whole": np.ceil(w), "fractional": w}[kind]

@@ -8,6 +8,7 @@ import pytest
 from glayers.errors import BadFile
 from glayers.predictions.contents import Reading, Rows
 from glayers.predictions.source import PathLike, Source, _read, read_predictions
+from tests.files import write_anew
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -29,7 +30,7 @@ def bad(path: Path, part: str | None = None, labels: Path | None = None) -> str:
 
 def refusal(path: Path, data: bytes) -> str:
     """Write a file, and return the one line with which it is refused."""
-    path.write_bytes(data)
+    write_anew(path, data)
     with pytest.raises(BadFile) as caught:
         read_predictions(path)
     message = str(caught.value)

@@ -19,6 +19,7 @@ from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.source import read_confidences, read_predictions
+from tests.files import write_anew
 from tests.predictions.examples import LABELS, LOGITS, bad, read_any, read_rows
 
 
@@ -91,7 +92,7 @@ def test_a_truncated_file_is_never_read(tmp_path: Path, name: str) -> None:
     data = path.read_bytes()
     assert_same(read_predictions(path), LOGITS, LABELS)
     for length in range(1, len(data), 13):
-        path.write_bytes(data[:length])
+        write_anew(path, data[:length])
         bad(path)
 
 

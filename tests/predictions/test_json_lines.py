@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadFile, read_confidences, read_predictions
+from glayers import BadFile, GlayersWarning, read_confidences, read_predictions
 
 
 def write(path: Path, *records: object) -> Path:
@@ -38,6 +38,13 @@ def test_a_sample_log_of_the_harness(tmp_path: Path) -> None:
     assert read.logits[2].tolist() == [-4.0, -3.0, -np.inf, -np.inf]
     assert read.groups is not None
     assert read.groups.tolist() == ["h0", "h1", "h2", "h3", "h4"]
+
+
+def test_a_choice_that_a_question_lacks_has_probability_0(tmp_path: Path) -> None:
+    records = [{"probabilities": [0.5, 0.3, 0.2], "label": 0}, {"probabilities": [0.6, 0.4], "label": 1}]
+    with pytest.warns(GlayersWarning, match="exactly 0"):
+        read = read_predictions(write(tmp_path / "s.jsonl", *records))
+    assert read.probabilities() == pytest.approx(np.array([[0.5, 0.3, 0.2], [0.6, 0.4, 0.0]]), abs=1e-9)
 
 
 def test_older_logs_have_lists_of_arguments(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import FORMATS, to_bytes
 from glayers.predictions.source import read_confidences, read_predictions
+from tests.files import write_anew
 from tests.predictions.examples import read_any, read_rows
 
 TABLES = [".csv", ".tsv", ".parquet"]
@@ -42,7 +43,7 @@ def written(draw: st.DrawFn) -> Contents:
 
 def read_back(data: bytes, ending: str, folder: Path) -> tuple[Any, bool]:
     path = folder / f"a{ending}"
-    path.write_bytes(data)
+    write_anew(path, data)
     return read_rows(path)
 
 

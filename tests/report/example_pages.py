@@ -36,7 +36,7 @@ KINDS: dict[str, Callable[[], tuple[Predictions, Predictions] | tuple[Confidence
     "10": lambda: classes(10, 600),
     "100": lambda: classes(100, 500),
     "200": lambda: classes(200, 500),
-    "1000": lambda: classes(1_000, 150),
+    "1000": lambda: classes(1_000, 80),
 }
 
 

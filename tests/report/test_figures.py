@@ -5,8 +5,10 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
+from glayers import Confidences, net_benefit
+from glayers.metrics.events import check_any
 from glayers.report.answers import measure
-from glayers.report.figures import HEADINGS, Axis, Mark, Spec
+from glayers.report.figures import FIGURES, HEADINGS, Axis, Mark, Shown, Spec
 from glayers.report.plots import LOOKS
 from tests.report.html_comparisons import overconfident
 
@@ -46,3 +48,21 @@ def test_a_mark_may_draw_a_part_of_a_column_beside_one_number() -> None:
     assert (x.tolist(), y.tolist()) == ([1.0, 3.0], [0.5, 0.5])
     assert spec.legend() == [mark]  # the other draws nothing
     assert spec.cells() == [["kind"], ["a"], ["c"], ["a"]]
+
+
+def test_the_decision_curve_says_at_how_many_thresholds_the_model_is_better_than_all_and_none() -> None:
+    # From 0.1 on treating all costs more, and from 0.9 on nobody is treated.
+    rows = Confidences(np.repeat([0.9, 0.1], 400), np.repeat([1, 0, 1, 0], [360, 40, 40, 360]))
+    found = net_benefit(rows)
+    better = [model.low > 0 and gain.low > 0 for model, gain in zip(found.model, found.gain, strict=True)]
+    pays = np.array(found.thresholds)[better]
+    assert 0.1 < pays.min() < 0.2
+    assert 0.8 < pays.max() < 0.9
+    (spec,) = FIGURES["decision-curve"].specs([Shown("model", check_any(rows))])
+    assert spec.summary == f"The model is worth using at {len(pays)} of {len(better)} thresholds."
+
+
+def test_the_errors_that_are_told_are_those_at_a_threshold_of_90_percent() -> None:
+    rows = Confidences(np.repeat([0.6, 0.95], 20), np.repeat([1, 0, 1], [12, 8, 20]))
+    (spec,) = FIGURES["errors"].specs([Shown("model", check_any(rows))])
+    assert spec.summary.startswith("model at 90 %: automates 50 %, promised 50 errors per 1,000, made 0")

@@ -51,9 +51,9 @@ def model_card(
     >>> from glayers import TemperatureScaling
     >>> from glayers.datasets import load_fashion_mnist
     >>> calibration, test = load_fashion_mnist()
-    >>> card = model_card(TemperatureScaling().fit_predictions(calibration), test)
+    >>> card = model_card(TemperatureScaling().fit_predictions(calibration), test.take(slice(500)))
     >>> print(card.splitlines()[2])
-    Calibrated by temperature scaling on 5,000 rows of 10 classes. The numbers below are from 10,000 other rows.
+    Calibrated by temperature scaling on 5,000 rows of 10 classes. The numbers below are from 500 other rows.
     """
     check_calibrator(calibrator)
     calibrated = calibrator.apply(test)
