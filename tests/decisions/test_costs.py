@@ -62,10 +62,16 @@ def test_the_best_constant_action_is_found() -> None:
     assert found.constant_action == int(always < never)
 
 
-@pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much"])
+@pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much", [[0, 1e308], [1e308, 0]]])
 def test_costs_without_sense_are_refused(costs: object) -> None:
     with pytest.raises(BadPredictions, match="costs"):
         decide([[0.7, 0.3]], costs)
+
+
+def test_large_costs_overflow_nowhere() -> None:
+    p, labels = screening(200)
+    found = realised_costs({"model": of_class_1(p, labels)}, [[0, -1e100], [1e100, 0]], n_resamples=20)
+    assert np.isfinite([*found.by_policy["model"][:4], *found.savings["best constant action"][:4]]).all()
 
 
 def test_other_rows_cannot_be_compared() -> None:

@@ -11,7 +11,7 @@ import typer
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import run_facts, show, show_record
 from glayers.cli.scoring import condition_of, failures_of
-from glayers.errors import BadFile, BadPredictions
+from glayers.errors import BadFile, GlayersError
 from glayers.files import errors_as_bad_file, open_regular, write_whole
 from glayers.predictions.contents import Reading
 
@@ -25,6 +25,7 @@ _ALPHA = "How likely a false alarm may be, ever."
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
 _Level = Annotated[float, arg.probability("The certainty of the answer.")]
+_Actions = Annotated[Path | None, arg.output_option("ACTIONS", "Write the action of each row to a .csv file instead.")]
 _Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
 
 
@@ -60,22 +61,35 @@ def decide(
     costs: Annotated[Path, _COSTS],
     model: _Model = None,
     abstain: _Abstain = None,
+    output: _Actions = None,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
+    force: arg.Force = False,
     as_json: arg.AsJson = False,
 ) -> None:
     """Say what decisions of least expected cost really cost, beside the best constant action.
 
-    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones.
+    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. With --output, write
+    the action of each row, for which labels may be missing: a column of COSTS, counted from 0, or the next number to
+    abstain.
 
     Examples
     --------
     $ glayers decide test.npz --costs costs.csv
     $ glayers decide test.npz --costs costs.csv --model model.safetensors
     $ glayers decide test.npz --costs costs.csv --abstain 0.4
+    $ glayers decide new.csv --costs costs.csv --model model.safetensors -o actions.csv
     """
+    from glayers.decisions.costs import decide as decide_rows
     from glayers.decisions.costs import realised_costs
 
+    if output is not None:
+        arg.check_output(output, force, file, costs, model)
+        rows = _read(file, reading, model, needs_labels=False)
+        actions = decide_rows(rows, _read_costs(costs), abstain=abstain)
+        write_whole(output, "\n".join(["action", *map(str, actions), ""]).encode(), force=force)
+        show(f"wrote the actions of {len(actions):,} rows to {output}")
+        return
     policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
@@ -105,22 +119,25 @@ def estimate(
     $ glayers estimate new.csv --model model.safetensors
     $ glayers estimate new.csv --model model.safetensors --json
     """
+    from glayers.decisions.estimate import ESTIMATED
     from glayers.decisions.estimate import estimate as find
 
-    conditions = [condition_of(text) for text in fail_if or ()]
-    calibrator = arg.calibrator_of_classes(model)
-    rows = arg.read_rows(file, reading, needs_labels=False)
-    if rows.weights is not None:
-        raise BadPredictions("estimate takes rows of equal weight; remove the weights from the file")
-    values = arg.inputs_of(calibrator, rows)
+    conditions = [condition_of(text, ESTIMATED) for text in fail_if or ()]
     options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
-    if costs is not None:
-        options["costs"] = _read_costs(costs)
-    found = find(calibrator, values, groups=rows.groups, **options)
-    scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
-    failed = failures_of(conditions, scores)
+    try:
+        if costs is not None:
+            options["costs"] = _read_costs(costs)
+        rows = arg.read_rows(file, reading, needs_labels=False)
+        found = find(arg.calibrator_of_classes(model), rows, **options)
+    except GlayersError:
+        arg.write_prometheus(prometheus, {"refused": True}, "estimate")  # instead of numbers of older rows
+        raise
+    failed = failures_of(conditions, found.scores())
     facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
-    _finish(found, as_json, prometheus, "estimate", **facts, **run_facts(file=file, model=model))
+    show_record(found, as_json, **facts, **run_facts(file=file, model=model))
+    of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
+    more = {"lowest_f1": found.scores()["lowest_f1"], "group_accuracy": of_groups}
+    arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")
     arg.end_with(failed)
 
 
@@ -190,11 +207,11 @@ def card(
     show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
-def _read(file: Path, reading: Reading, model: Path | None) -> Any:
-    """Read labelled rows, and calibrate them if there is a model."""
+def _read(file: Path, reading: Reading, model: Path | None, needs_labels: bool = True) -> Any:
+    """Read rows, and calibrate them if there is a model."""
     from glayers.calibrators import load
 
-    rows = arg.read_rows(file, reading)
+    rows = arg.read_rows(file, reading, needs_labels)
     return rows if model is None else load(model).apply(rows)
 
 

@@ -14,6 +14,7 @@ probabilities of a calibrator that is adapted to them; where more differs, the e
 estimate is about the predictions of the calibrator that was passed.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -31,8 +32,8 @@ from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.scorecard import METRICS
-from glayers.predictions import Predictions
-from glayers.predictions.predictions import map_inputs
+from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.shift import shift_test
 from glayers.text_tables import json_ready
 
@@ -42,7 +43,10 @@ _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _COST = 2  # the place of the cost among the statistics, which are shares otherwise
 _BY_CLASS = ("precision", "recall", "f1")
-_AUROC = METRICS["auroc"].evaluate
+# What conditions may be about.
+ESTIMATED = {name: METRICS[name] for name in ("accuracy", "auroc")}
+ESTIMATED["lowest_f1"] = replace(METRICS["accuracy"], name="lowest_f1")
+ESTIMATED["cost"] = replace(METRICS["accuracy"], name="cost", unit="plain", lowest=-math.inf, highest=math.inf)
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,13 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        found: dict[str, Any] = json_ready(asdict(self))
-        return found
+        return json_ready(asdict(self))
+
+    def scores(self) -> dict[str, float]:
+        """Return the estimates that conditions may be about, by name; the lowest F1 is that of the worst class."""
+        worst = min(of_class["f1"].value for of_class in self.classes.values())
+        found = {"accuracy": self.accuracy.value, "auroc": self.auroc.value, "lowest_f1": worst}
+        return found if self.cost is None else found | {"cost": self.cost.value}
 
     def __str__(self) -> str:
         after = ", whose class frequencies have changed" if self.adapted else ""
@@ -137,11 +146,12 @@ def estimate(
     calibrator
         A fitted or loaded calibrator. The estimate is about its predictions, also where class frequencies have changed.
     logits
-        Logits (n, m) of the new rows, or what the calibrator's `inputs` name. Labels of `Predictions` are not used.
+        Logits (n, m) of the new rows, or what the calibrator's `inputs` name; or `Predictions`, whose labels are not
+        used.
     groups
-        Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
-        More groups are units, such as patients, whose rows depend on each other: they count as copies, and the test of
-        shift uses one row of each.
+        Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
+        and each gets its own estimate. More groups are units, such as patients, whose rows depend on each other: they
+        count as copies, and the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -172,8 +182,11 @@ def estimate(
     (0.91, True)
     """
     check_calibrator(calibrator)
-    if isinstance(logits, Predictions):
-        logits = map_inputs(calibrator.inputs, logits)
+    if isinstance(logits, Predictions | Confidences):
+        if logits.weights is not None:
+            raise BadPredictions("estimate takes rows of equal weight; leave the weights out")
+        groups = logits.groups if groups is None else groups
+        logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
     if abstain is not None and costs is None:
         raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
     check_seed(random_state)
@@ -245,7 +258,7 @@ class _Answers(NamedTuple):
         hits = np.diag(confusion)
         predicted = confusion.sum(axis=1)
         true = confusion.sum(axis=0)
-        overall = [right.mean(), score(_AUROC, Scored(self.confidence, right)), cost]
+        overall = [right.mean(), score(ESTIMATED["auroc"].evaluate, Scored(self.confidence, right)), cost]
         by_class = [_ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)]
         return np.concatenate([overall, *by_class])
 
