@@ -150,6 +150,14 @@ def test_intervals_of_few_surprises_are_marked() -> None:
     assert "* unreliable" in str(realised_costs({"a": rows}, 1 - np.eye(2)))
 
 
+def test_confidences_have_the_classes_wrong_and_correct() -> None:
+    given = Confidences([0.9, 0.6, 0.3, 0.8], [True, False, False, True])
+    costs = [[1.0], [0.0]]  # a wrong answer costs 1
+    assert decide(given, costs, abstain=0.25).tolist() == [0, 1, 1, 0]  # 0.1, 0.4, 0.7 and 0.2 are expected
+    found = realised_costs({"model": given}, costs, abstain=0.25, n_resamples=20)
+    assert found.by_policy["model"].value == pytest.approx(0.5 / 4)
+
+
 def test_confidences_need_no_event() -> None:
     given = Confidences([0.9, 0.6, 0.3, 0.8], [True, False, False, True])
     assert net_benefit(given, [0.5], n_resamples=20).model == net_benefit(given, [0.5], event=top, n_resamples=20).model

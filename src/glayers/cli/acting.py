@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+import glayers
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import run_facts, show, show_record
 from glayers.cli.scoring import condition_of, failures_of
@@ -48,10 +49,8 @@ def threshold(
     $ glayers threshold test.npz --accuracy 95%
     $ glayers threshold test.npz --accuracy 0.7 --model model.safetensors
     """
-    from glayers.decisions.threshold import threshold as find
-
     rows = _read(file, reading, model)
-    found = find(rows, accuracy=_share(accuracy), level=level, event=arg.event_of(event))
+    found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=arg.event_of(event))
     _finish(found, as_json, prometheus, "threshold")
     arg.end_with([] if found.confidence is not None else ["no threshold"])
 
@@ -80,20 +79,17 @@ def decide(
     $ glayers decide test.npz --costs costs.csv --abstain 0.4
     $ glayers decide new.csv --costs costs.csv --model model.safetensors -o actions.csv
     """
-    from glayers.decisions.costs import decide as decide_rows
-    from glayers.decisions.costs import realised_costs
-
     if output is not None:
         arg.check_output(output, force, file, costs, model)
         rows = _read(file, reading, model, needs_labels=False)
-        actions = decide_rows(rows, _read_costs(costs), abstain=abstain)
+        actions = glayers.decide(rows, _read_costs(costs), abstain=abstain)
         write_whole(output, "\n".join(["action", *map(str, actions), ""]).encode(), force=force)
         show(f"wrote the actions of {len(actions):,} rows to {output}")
         return
     policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
-    _finish(realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
+    _finish(glayers.realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
 
 
 def estimate(
@@ -120,7 +116,6 @@ def estimate(
     $ glayers estimate new.csv --model model.safetensors --json
     """
     from glayers.decisions.estimate import ESTIMATED
-    from glayers.decisions.estimate import estimate as find
 
     conditions = [condition_of(text, ESTIMATED) for text in fail_if or ()]
     options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
@@ -128,7 +123,7 @@ def estimate(
         if costs is not None:
             options["costs"] = _read_costs(costs)
         rows = arg.read_rows(file, reading, needs_labels=False)
-        found = find(arg.calibrator_of_classes(model), rows, **options)
+        found = glayers.estimate(arg.calibrator_of_classes(model), rows, **options)
     except GlayersError:
         arg.write_prometheus(prometheus, {"refused": True}, "estimate")  # instead of numbers of older rows
         raise
@@ -163,8 +158,6 @@ def watch(
     $ glayers watch model.safetensors test.npz --state a.json --accuracy 60%
     $ glayers watch model.safetensors test.npz --state b.json --plot wealth.png
     """
-    from glayers.decisions.watch import watch as count
-
     promise = None if accuracy is None else _share(accuracy)
     if plot is not None:
         if plot.suffix.lower() not in _DATED:
@@ -172,7 +165,7 @@ def watch(
         arg.check_output(plot, True, model, batch, state)
     rows = _read(batch, reading, model)
     name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
-    found = count(rows, state, alpha=alpha, accuracy=promise, name=name)
+    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name)
     if plot is not None:
         from glayers.report.plots import watch_figure  # slow to import
 
@@ -200,19 +193,15 @@ def card(
     $ glayers card model.safetensors test.npz
     $ glayers card model.safetensors test.npz --accuracy 80%
     """
-    from glayers.report.card import model_card
-
     calibrator = arg.calibrator_of_classes(model)
     rows: Any = arg.read_rows(test, reading)
-    show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
+    show(*glayers.model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
 def _read(file: Path, reading: Reading, model: Path | None, needs_labels: bool = True) -> Any:
     """Read rows, and calibrate them if there is a model."""
-    from glayers.calibrators import load
-
     rows = arg.read_rows(file, reading, needs_labels)
-    return rows if model is None else load(model).apply(rows)
+    return rows if model is None else glayers.load(model).apply(rows)
 
 
 def _read_costs(path: Path) -> Any:
@@ -237,7 +226,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "", **facts: Any) -> None:
-    """Print a result, as JSON with facts about the run, and write it for Prometheus if asked to."""
-    show_record(found, as_json, **facts)
+def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
+    """Print a result, and write it for Prometheus if asked to."""
+    show_record(found, as_json)
     arg.write_prometheus(prometheus, found.to_dict(), what)

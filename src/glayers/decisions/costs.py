@@ -21,7 +21,7 @@ from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
 from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows, top
 from glayers.metrics.metric import Metric
-from glayers.predictions.predictions import Confidences, Predictions
+from glayers.predictions.predictions import Confidences, Predictions, two_classes
 from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
@@ -113,7 +113,7 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     Parameters
     ----------
     probabilities
-        Array (n, k) or `Predictions`.
+        Array (n, k) or `Predictions`; or `Confidences`, whose classes are wrong and correct.
     costs
         Array (k, actions): the cost of each action for each label. A square matrix with zeros on its diagonal means
         that the actions are the classes.
@@ -134,6 +134,7 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]], abstain=0.6).tolist()
     [2, 0]
     """
+    probabilities = _with_classes(probabilities)
     if isinstance(probabilities, Predictions):
         p = probabilities.probabilities()
     else:
@@ -155,7 +156,7 @@ def realised_costs(
     Parameters
     ----------
     policies
-        `Predictions` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
+        `Predictions` or `Confidences` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
     costs, abstain
         As in `decide`. The best constant action is chosen on the same rows, which flatters it a little.
     level, n_resamples, random_state
@@ -172,10 +173,10 @@ def realised_costs(
     >>> round(found.by_policy["model"].value, 3), found.constant_action
     (0.333, 1)
     """
-    named = isinstance(policies, dict) and all(isinstance(rows, Predictions) for rows in policies.values())
+    named = isinstance(policies, dict) and all(isinstance(x, Predictions | Confidences) for x in policies.values())
     if not named or not policies or _CONSTANT in policies:
         raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
-    checked = {str(name): check_rows(rows, strict=True) for name, rows in policies.items()}
+    checked = {str(name): check_rows(_with_classes(given), strict=True) for name, given in policies.items()}
     (first, rows), *others = checked.items()
     for _, other in others:
         same = np.array_equal(other.labels, rows.labels) and np.array_equal(other.weights, rows.weights)
@@ -251,6 +252,11 @@ def net_benefit(
     gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
     curves = (tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain))
     return DecisionCurve(cuts, *curves, as_event(event).name, level)
+
+
+def _with_classes(given: object) -> object:
+    """Return confidences as predictions of the classes wrong and correct, and anything else as it is."""
+    return two_classes("confidence", given) if isinstance(given, Confidences) else given
 
 
 def cost_matrix(costs: object, n_classes: int, abstain: float | None = None) -> Floats:
