@@ -106,6 +106,22 @@ def test_a_refused_estimate_leaves_no_old_numbers_for_prometheus(tmp_path: Path,
     assert "refused" not in numbers.read_text()
 
 
+def test_confidences_have_estimates_and_costs_but_no_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    log, model, costs = tmp_path / "answers.jsonl", tmp_path / "c.safetensors", tmp_path / "costs.csv"
+    confidence = rng.uniform(0.2, 1, 800)
+    correct = rng.uniform(size=800) < confidence
+    lines = [{"confidence": c, "correct": bool(right)} for c, right in zip(confidence, correct, strict=True)]
+    log.write_text("\n".join(map(json.dumps, lines)))
+    TemperatureScaling(inputs="confidence").fit(confidence, correct).save(model)
+    said = run("estimate", str(log), "--model", str(model), "--prometheus", str(tmp_path / "e.prom"))
+    assert "accuracy" in said
+    assert "F1" not in said
+    assert "lowest_f1" not in (tmp_path / "e.prom").read_text()
+    costs.write_text("1\n0\n")  # a wrong answer costs 1
+    assert "calibrated saves" in run("decide", str(log), "--model", str(model), "--costs", str(costs), "--abstain=0.3")
+
+
 def test_decide_writes_the_action_of_each_row(tmp_path: Path, model: str) -> None:
     new, costs, actions = tmp_path / "new.npz", tmp_path / "costs.csv", tmp_path / "actions.csv"
     logits = rows(2, 300).logits

@@ -131,7 +131,7 @@ def estimate(
     facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
     show_record(found, as_json, **facts, **run_facts(file=file, model=model))
     of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
-    more = {"lowest_f1": found.scores()["lowest_f1"], "group_accuracy": of_groups}
+    more = {"lowest_f1": found.scores().get("lowest_f1"), "group_accuracy": of_groups}
     arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")
     arg.end_with(failed)
 

@@ -87,7 +87,7 @@ class Estimate:
     adapted
         Whether other class frequencies were taken into account.
     cost
-        The mean cost per row of the actions of least expected cost; None without costs.
+        The mean cost per row of the actions of least expected cost; None if no action costs anything.
     groups
         The estimate of each group by name, if the groups are populations.
     """
@@ -214,12 +214,11 @@ def estimate(
     paid = matrix.T[(own @ matrix).argmin(axis=1)]
     rows = _Unlabelled(suited.predict_proba(logits), units, predicted, own[np.arange(len(own)), predicted], paid)
     rng = np.random.default_rng(random_state)
-    found = []
-    for members in [slice(None), *populations.values()]:
+    found = _estimated(rows, suited, level, n_draws, rng)
+    for name, members in populations.items():
         part = _Unlabelled(*(column[members] for column in rows))
-        estimated = replace(_estimated(part, suited, level, n_draws, rng), adapted=suited is not calibrator)
-        found.append(estimated if costs is not None else replace(estimated, cost=None))
-    return replace(found[0], groups=dict(zip(populations, found[1:], strict=True)))
+        found.groups[name] = _estimated(part, suited, level, n_draws, rng)
+    return found
 
 
 class _Unlabelled(NamedTuple):
@@ -229,7 +228,7 @@ class _Unlabelled(NamedTuple):
     units: Ints
     predicted: Ints
     confidence: Floats
-    costs: Floats  # (n, k): what the action costs for each label
+    costs: Floats  # (n, k): what the action costs for each label; 0 where nothing is known about costs
 
     def statistics(self, labels: Ints, chances: Floats) -> tuple[Floats, Floats]:
         """Return every statistic, and the confusion matrix, if each row has these labels (n, r) with these chances.
@@ -265,7 +264,8 @@ def _estimated(rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int
     classes = {}
     for c, name in enumerate(names):
         classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
-    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, False, cost)
+    adapted = suited.adaptation_ is not None
+    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, cost if rows.costs.any() else None)
 
 
 def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
