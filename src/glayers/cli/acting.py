@@ -77,7 +77,7 @@ def decide(
     $ glayers decide test.npz --costs costs.csv
     $ glayers decide test.npz --costs costs.csv --model model.safetensors
     $ glayers decide test.npz --costs costs.csv --abstain 0.4
-    $ glayers decide new.csv --costs costs.csv --model model.safetensors -o actions.csv
+    $ glayers decide test.npz --costs costs.csv -o actions.csv
     """
     if output is not None:
         arg.check_output(output, force, file, costs, model)
