@@ -128,8 +128,8 @@ def estimate(
         arg.write_prometheus(prometheus, {"refused": True}, "estimate")  # instead of numbers of older rows
         raise
     failed = failures_of(conditions, found.scores())
-    facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
-    show_record(found, as_json, **facts, **run_facts(file=file, model=model))
+    facts = run_facts(file=file, model=model) | {"conditions": fail_if or [], "failed": failed}
+    show_record(found, as_json, verdict="failed" if failed else "estimated", **facts)
     of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
     more = {"lowest_f1": found.scores().get("lowest_f1"), "group_accuracy": of_groups}
     arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")

@@ -250,8 +250,8 @@ def net_benefit(
     model = found[: len(cuts)]
     treat_all = found[len(cuts) :]
     gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
-    curves = (tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain))
-    return DecisionCurve(cuts, *curves, as_event(event).name, level)
+    curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
+    return DecisionCurve(cuts, curves[0], curves[1], curves[2], as_event(event).name, level)
 
 
 def _with_classes(given: object) -> object:

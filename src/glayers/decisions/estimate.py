@@ -237,7 +237,8 @@ class _Unlabelled(NamedTuple):
         """
         n_classes = self.p.shape[1]
         cells = self.predicted[:, None] * n_classes + labels
-        confusion = np.bincount(cells.ravel(), chances.ravel(), n_classes**2).reshape(n_classes, n_classes)
+        counts = np.bincount(cells.ravel(), chances.ravel(), n_classes**2).astype(np.float64)
+        confusion = counts.reshape(n_classes, n_classes)
         right = np.where(labels == self.predicted[:, None], chances, 0.0).sum(axis=1)
         costs = np.vecdot(np.take_along_axis(self.costs, labels, axis=1), chances)
         hits = np.diag(confusion)
