@@ -76,23 +76,6 @@ def test_other_class_frequencies_are_taken_into_account(calibrator: VectorScalin
     assert of_adapted.accuracy.low > found.accuracy.high
 
 
-def test_new_frequencies_of_many_classes_do_not_flatter_the_model() -> None:
-    rng = np.random.default_rng(1)
-    z = 3 * rng.normal(size=(20_000, 30))
-    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
-    calibrator = TemperatureScaling().fit(1.5 * z[:12_000], labels[:12_000])
-    errors = []
-    for seed in range(25):
-        rng = np.random.default_rng(seed)
-        chance = rng.dirichlet(np.full(30, 2.0))[labels[12_000:]]
-        new = 12_000 + rng.choice(8_000, 400, replace=False, p=chance / chance.sum())
-        found = estimate(calibrator, 1.5 * z[new], n_draws=50)
-        assert found.adapted
-        errors.append(found.accuracy.value - (calibrator.predict(1.5 * z[new]) == labels[new]).mean())
-    # The standard error of the mean is 0.004; with the likeliest frequencies alone, the mean is 0.013.
-    assert np.mean(errors) == pytest.approx(0.0, abs=0.008)
-
-
 def test_rows_of_another_kind_are_refused(calibrator: VectorScaling) -> None:
     with pytest.raises(GlayersError, match="another kind"):
         estimate(calibrator, 2 * rows(6, 2000).logits)

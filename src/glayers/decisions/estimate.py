@@ -10,8 +10,8 @@ coefficients in place of 1 / n. Garg et al., "Leveraging Unlabeled Data to Predi
 ICLR 2022, compare such estimates.
 
 All of this needs rows like the calibration rows. Where the class frequencies alone differ, labels are drawn from the
-probabilities of a calibrator that is adapted to them, and the estimate is the mean over the draws; where more differs,
-the estimate is refused. Either way, the estimate is about the predictions of the calibrator that was passed.
+probabilities of a calibrator that is adapted to them; where more differs, the estimate is refused. Either way, the
+estimate is about the predictions of the calibrator that was passed.
 """
 
 import math
@@ -256,12 +256,9 @@ def _estimated(rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int
     certain = np.ones((n_rows, 1))
     drawn = _drawn_labels(suited.adaptation_, rows.p, rows.units, n_draws, rng)
     draws = np.array([rows.statistics(labels[:, None], certain)[0] for labels in drawn])
-    middle = draws.mean(axis=0)
     n_new = effective_rows(np.bincount(rows.units))
-    spread = (draws - middle) * np.sqrt(1 + n_new / _calibration_rows(suited))
+    spread = (draws - draws.mean(axis=0)) * np.sqrt(1 + n_new / _calibration_rows(suited))
     adapted = suited.adaptation_ is not None
-    if adapted:  # the likeliest class frequencies agree with the predictions too well
-        value = middle
     accuracy, auroc, *by_class, cost = _ranges(value, value + spread, level, n_rows)
     names: Any = suited.class_names_ or range(n_classes)
     if suited.inputs == "confidence":
