@@ -4,12 +4,17 @@ Writes experiments/results/estimates.csv and the same as Markdown. DIR holds .np
 logits_test, y_test. The rows of a set are shuffled; half of them, at most 5,000, are calibration rows, and 1,000
 others, at most half of those left, are new rows. "Resampled classes" draws the new rows without replacement with other
 class frequencies (Dirichlet, 2 per class); "another network" takes new rows of the same task from the next
-set, where there is one. Errors are in points of accuracy, means over splits that `estimate` did not refuse.
+set, where there is one. Errors are in points of accuracy, means over splits that `estimate` did not refuse; the bias is
+the mean of estimate minus truth.
+
+The splits of a set share its labels. "Drawn labels" tells whether a set covers too little by the chance of these: for
+each split, the labels of all rows are drawn from what `auto` says after a fit on all of them. The truth is then known,
+and no two splits share labels.
 
 CBPE of nannyml (one isotonic regression per class) has pins of its own, so that it runs in another environment, before
 this study: `python experiments/statistics/estimates.py --logits DIR --cbpe FILE` with nannyml writes its errors to
-FILE, which `--with-cbpe FILE` adds to the table. nannyml 0.13.1 also needs statsmodels, which it does not name, and
-sends usage data unless NML_DISABLE_USAGE_LOGGING is set.
+FILE, which `--with-cbpe FILE` adds to the table; without it, the column stays as it is. nannyml 0.13.1 also needs
+statsmodels, which it does not name, and sends usage data unless NML_DISABLE_USAGE_LOGGING is set.
 """
 
 import argparse
@@ -22,20 +27,27 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
-KINDS = ("the same kind", "resampled classes", "another network")
+DRAWN = ", drawn labels"
+KINDS = ("the same kind", "resampled classes", "another network", f"the same kind{DRAWN}", f"resampled classes{DRAWN}")
 NEW_ROWS, MOST, LEVEL = 1_000, 5_000, 0.9
 MANY = 10  # classes; more take longer
-SPLITS = {"few": 45, "many": 30}
+SPLITS = {"few": 60, "many": 45}
 CBPE_SPLITS = {"few": 10, "many": 3}  # the first of these splits; it takes 12 s for one split of 100 classes
 ERRORS = ["error", "error_temperature", "error_uncalibrated", "error_cbpe"]
-COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", *ERRORS]
+COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", "bias", *ERRORS]
 
 
 class Split:
     """Calibration rows, and new rows of each kind."""
 
-    def __init__(self, file: Path, seed: int) -> None:
+    def __init__(self, file: Path, seed: int, draw_labels: bool = False) -> None:
         logits, labels = rows_of(file)
+        other = sibling(file)
+        if draw_labels:
+            cumulative = truth(file).cumsum(axis=1)
+            shares = np.random.default_rng([seed, 1]).uniform(size=(len(labels), 1))
+            labels = (shares * cumulative[:, -1:] > cumulative).sum(axis=1)
+            other = None
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(labels))
         half = min(MOST, len(labels) // 2)
@@ -47,7 +59,6 @@ class Split:
         self.labels = labels[order[:half]]
         same = logits[rest[:n_new]], labels[rest[:n_new]]
         self.new = {"the same kind": same, "resampled classes": (logits[drawn], labels[drawn])}
-        other = sibling(file)
         if other is not None:
             logits, labels = rows_of(other)
             some = rng.permutation(len(labels))[:n_new]
@@ -59,6 +70,16 @@ def rows_of(file: Path) -> tuple[np.ndarray, np.ndarray]:
     with np.load(file) as parts:
         logits = np.concatenate([parts["logits_val"], parts["logits_test"]])
         return logits, np.concatenate([parts["y_val"], parts["y_test"]]).ravel().astype(int)
+
+
+@cache
+def truth(file: Path) -> np.ndarray:
+    """Return the probabilities (n, k) of `auto`, fitted on all rows."""
+    from glayers import AutoCalibrator, Predictions
+
+    logits, labels = rows_of(file)
+    auto = AutoCalibrator(time_budget=0, progress=False).fit_predictions(Predictions(logits, labels))
+    return np.asarray(auto.predict_proba(logits))
 
 
 @cache
@@ -94,8 +115,9 @@ def main() -> None:
     found: dict[tuple[str, str], list[list[float] | None]] = {}
     for file, n_splits in files_of(given.logits, SPLITS):
         for seed in range(n_splits):
-            for kind, numbers in one(Split(file, seed), seed).items():
-                found.setdefault((file.stem, kind), []).append(numbers)
+            for ending in ("", DRAWN):
+                for kind, numbers in one(Split(file, seed, bool(ending)), seed).items():
+                    found.setdefault((file.stem, kind + ending), []).append(numbers)
         for name, kind in found:
             if name == file.stem:
                 print(name, kind, *summary(found[name, kind]), flush=True)
@@ -107,15 +129,19 @@ def main() -> None:
                     numbers = found[name, kind][int(place)]
                 if numbers is not None:
                     numbers[-1] = float(error)
-    lines = [[*names, *summary(each)] for names, each in found.items()]
     for kind in KINDS:
-        of_all = [numbers for (_, other), each in found.items() if other == kind for numbers in each]
-        lines.append(["all", kind, *summary(of_all)])
+        found["all", kind] = [numbers for (_, other), each in found.items() if other == kind for numbers in each]
+    lines = [[*names, *summary(each)] for names, each in found.items()]
+    if given.with_cbpe is None:
+        with RESULTS.open(newline="", encoding="utf-8") as table:
+            known = {(line["set"], line["rows"]): line["error_cbpe"] for line in csv.DictReader(table)}
+        for line in lines:
+            line[-1] = known.get((line[0], line[1]), "")
     write(lines)
 
 
 def one(split: Split, seed: int) -> dict[str, list[float] | None]:
-    """Return adapted, covered, and four errors by kind, that of CBPE unknown; None if the rows are refused."""
+    """Return adapted, covered, bias and four errors by kind, that of CBPE unknown; None if the rows are refused."""
     from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate
 
     found: dict[str, list[float] | None] = {}
@@ -133,10 +159,10 @@ def one(split: Split, seed: int) -> dict[str, list[float] | None]:
             right = float((auto.predict(logits) == labels).mean())
             own = float((logits.argmax(axis=1) == labels).mean())
             covered = estimated.accuracy.low <= right <= estimated.accuracy.high
-            error = abs(estimated.accuracy.value - right)
+            bias = estimated.accuracy.value - right
             of_temperature = abs(temperature.predict_proba(logits).max(axis=1).mean() - own)
             plain = abs(Predictions(logits, labels).probabilities().max(axis=1).mean() - own)
-            found[kind] = [estimated.adapted, covered, error, of_temperature, plain, np.nan]
+            found[kind] = [estimated.adapted, covered, bias, abs(bias), of_temperature, plain, np.nan]
     return found
 
 
@@ -181,8 +207,8 @@ def summary(found: list[list[float] | None]) -> list[str]:
     counts = [str(len(found)), f"{1 - len(kept) / len(found):.2f}"]
     if not kept:
         return [*counts, *[""] * (len(COLUMNS) - 4)]
-    adapted, covered, *errors = np.array(kept, dtype=float).T
-    said = []
+    adapted, covered, bias, *errors = np.array(kept, dtype=float).T
+    said = [f"{100 * bias.mean():+.2f}"]
     for each in errors:
         known = each[~np.isnan(each)]
         said.append(f"{100 * known.mean():.2f}" if known.size else "")
@@ -202,6 +228,8 @@ def write(lines: list[list[str]]) -> None:
         "Made by `python -m experiments.statistics.estimates --logits DIR`. Intervals are meant to cover "
         f"{100 * LEVEL:g} %; errors are mean absolute errors in points, over splits that `estimate` did not refuse. "
         "`estimate` and its truth are about the predictions of `auto`, the other columns about those of the network. "
+        "The splits of a set share its labels; with drawn labels, each split has labels of its own from known "
+        "probabilities. "
         f"CBPE is that of nannyml, in an environment of its own, on the first {CBPE_SPLITS['few']} splits of each set, "
         f"{CBPE_SPLITS['many']} where it has more than {MANY} classes.\n\n"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from glayers import Predictions, TemperatureScaling
+from glayers import Predictions, TemperatureScaling, decide, load
 from glayers.cli import app
 
 
@@ -78,6 +78,66 @@ def test_estimate_needs_no_labels_and_checks_conditions(tmp_path: Path, model: s
     other = tmp_path / "other.npz"
     np.savez(other, logits=3 * rows(2, 2000).logits)
     assert "another kind" in run("estimate", str(other), "--model", model, status=1)
+
+
+def test_conditions_of_an_estimate_may_be_about_the_worst_class_and_the_cost(tmp_path: Path, model: str) -> None:
+    new, costs = tmp_path / "new.npz", tmp_path / "costs.csv"
+    np.savez(new, logits=rows(2, 2000).logits)
+    costs.write_text("0,1,1\n1,0,1\n1,1,0\n")
+    command = ["estimate", str(new), "--model", model, "--costs", str(costs)]
+    failed = run(*command, "--fail-if", "lowest_f1 < 90 %", "--fail-if", "cost > 0.1", status=3)
+    assert "lowest_f1 = 0.7" in failed
+    assert "cost = 0.2" in failed
+    run(*command, "--fail-if", "lowest_f1 < 50 %", "--fail-if", "cost > 0.9", "--fail-if", "cost < -5")
+    assert "choose from accuracy" in run(*command, "--fail-if", "ks > 3 %", status=2)
+
+
+def test_a_refused_estimate_leaves_no_old_numbers_for_prometheus(tmp_path: Path, model: str) -> None:
+    new, numbers = tmp_path / "new.npz", tmp_path / "estimate.prom"
+    command = ["estimate", str(new), "--model", model, "--prometheus", str(numbers)]
+    np.savez(new, logits=rows(2, 900).logits, groups=np.repeat(["a", "b", "c"], 300))
+    run(*command)
+    assert "glayers_estimate_lowest_f1 0.7" in numbers.read_text()
+    assert 'glayers_estimate_group_accuracy{name="b"} 0.7' in numbers.read_text()
+    np.savez(new, logits=3 * rows(2, 2000).logits)
+    run(*command, status=1)
+    assert numbers.read_text() == "glayers_estimate_refused 1.0\n"
+    np.savez(new, logits=rows(2, 2000).logits)
+    run(*command)
+    assert "refused" not in numbers.read_text()
+
+
+def test_confidences_have_estimates_and_costs_but_no_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    log, model, costs = tmp_path / "answers.jsonl", tmp_path / "c.safetensors", tmp_path / "costs.csv"
+    confidence = rng.uniform(0.2, 1, 800)
+    correct = rng.uniform(size=800) < confidence
+    lines = [{"confidence": c, "correct": bool(right)} for c, right in zip(confidence, correct, strict=True)]
+    log.write_text("\n".join(map(json.dumps, lines)))
+    TemperatureScaling(inputs="confidence").fit(confidence, correct).save(model)
+    said = run("estimate", str(log), "--model", str(model), "--prometheus", str(tmp_path / "e.prom"))
+    assert "accuracy" in said
+    assert "F1" not in said
+    assert "lowest_f1" not in (tmp_path / "e.prom").read_text()
+    costs.write_text("1\n0\n")  # a wrong answer costs 1
+    assert "calibrated saves" in run("decide", str(log), "--model", str(model), "--costs", str(costs), "--abstain=0.3")
+
+
+def test_decide_writes_the_action_of_each_row(tmp_path: Path, model: str) -> None:
+    new, costs, actions = tmp_path / "new.npz", tmp_path / "costs.csv", tmp_path / "actions.csv"
+    logits = rows(2, 300).logits
+    np.savez(new, logits=logits)
+    costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
+    command = ["decide", str(new), "--model", model, "--costs", str(costs), "--abstain", "0.4", "-o", str(actions)]
+    assert "wrote the actions of 300 rows" in run(*command)
+    heading, *written = actions.read_text().splitlines()
+    expected = decide(load(model).predict_proba(logits), np.loadtxt(costs, delimiter=","), abstain=0.4)
+    assert heading == "action"
+    assert written == list(map(str, expected))
+    assert set(written) == {"0", "1", "2", "3"}
+    assert "already exists" in run(*command, status=1).replace("\n", " ")
+    run(*command, "--force")
+    assert "no labels" in run(*command[:-2], status=1)
 
 
 def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None:

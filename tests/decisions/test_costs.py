@@ -62,10 +62,16 @@ def test_the_best_constant_action_is_found() -> None:
     assert found.constant_action == int(always < never)
 
 
-@pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much", [[0, 1e308], [1, 0]]])
+@pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much", [[0, 1e308], [1e308, 0]]])
 def test_costs_without_sense_are_refused(costs: object) -> None:
     with pytest.raises(BadPredictions, match="costs"):
         decide([[0.7, 0.3]], costs)
+
+
+def test_large_costs_overflow_nowhere() -> None:
+    p, labels = screening(200)
+    found = realised_costs({"model": of_class_1(p, labels)}, [[0, -1e100], [1e100, 0]], n_resamples=20)
+    assert np.isfinite([*found.by_policy["model"][:4], *found.savings["best constant action"][:4]]).all()
 
 
 def test_other_rows_cannot_be_compared() -> None:
@@ -142,6 +148,14 @@ def test_policies_of_other_classes_or_weights_are_refused() -> None:
 def test_intervals_of_few_surprises_are_marked() -> None:
     rows = Predictions.from_probabilities([[0.9, 0.1]] * 6, [0, 0, 0, 0, 0, 1])
     assert "* unreliable" in str(realised_costs({"a": rows}, 1 - np.eye(2)))
+
+
+def test_confidences_have_the_classes_wrong_and_correct() -> None:
+    given = Confidences([0.9, 0.6, 0.3, 0.8], [True, False, False, True])
+    costs = [[1.0], [0.0]]  # a wrong answer costs 1
+    assert decide(given, costs, abstain=0.25).tolist() == [0, 1, 1, 0]  # 0.1, 0.4, 0.7 and 0.2 are expected
+    found = realised_costs({"model": given}, costs, abstain=0.25, n_resamples=20)
+    assert found.by_policy["model"].value == pytest.approx(0.5 / 4)
 
 
 def test_confidences_need_no_event() -> None:

@@ -6,6 +6,7 @@ import pytest
 from glayers import (
     BadPredictions,
     BetaCalibration,
+    Confidences,
     GlayersError,
     GlayersWarning,
     IsotonicCalibration,
@@ -187,3 +188,17 @@ def test_rows_of_a_unit_count_as_copies(calibrator: VectorScaling) -> None:
 def test_predictions_are_estimated_as_their_logits(calibrator: VectorScaling) -> None:
     new = rows(12, 100)
     assert estimate(calibrator, new).to_dict() == estimate(calibrator, new.logits).to_dict()
+    groups = np.repeat(["north", "south"], 50)
+    grouped = Predictions(new.logits, new.labels, groups=groups)
+    assert estimate(calibrator, grouped).to_dict() == estimate(calibrator, new.logits, groups=groups).to_dict()
+    with pytest.raises(BadPredictions, match="equal weight"):
+        estimate(calibrator, Predictions(new.logits, new.labels, weights=np.arange(100)))
+
+
+def test_confidences_are_estimated_as_their_numbers() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.1, 0.9, 900)
+    correct = rng.uniform(size=900) < confidence
+    fitted = TemperatureScaling(inputs="confidence").fit(confidence, correct)
+    given = Confidences(confidence[:300], correct[:300])
+    assert estimate(fitted, given).to_dict() == estimate(fitted, confidence[:300]).to_dict()

@@ -65,6 +65,36 @@ def test_overconfidence_raises_an_alarm_that_stays() -> None:
     assert "Alarm" in str(found)
 
 
+@pytest.mark.parametrize(("said", "right"), [(0.99, 0.9), (0.999, 0.95), (0.95, 0.8), (0.01, 0.1)])
+def test_a_model_that_is_too_sure_by_far_raises_an_alarm(said: float, right: float) -> None:
+    rng = np.random.default_rng(0)
+    found = Watch(0.01)
+    for _ in range(10):
+        found.update(Confidences(np.full(100, said), rng.uniform(size=100) < right))
+    assert found.alarm  # one Newton step from the identity went beyond the truth, and lost all money
+
+
+def test_bettors_learn_the_recalibration_of_all_earlier_rows() -> None:
+    rng = np.random.default_rng(0)
+    found = Watch()
+    for _ in range(30):
+        log_odds = rng.normal(size=2000)
+        hits = rng.uniform(size=2000) < 1 / (1 + np.exp(0.5 - 0.7 * log_odds))
+        found.update(Confidences(1 / (1 + np.exp(-log_odds)), hits))
+    a, b, *_ = found.learned["confidence"]
+    assert a == pytest.approx(-0.5, abs=0.05)
+    assert 1 + b == pytest.approx(0.7, abs=0.05)
+
+
+def test_more_accuracy_than_promised_is_no_reason_for_an_alarm() -> None:
+    rng = np.random.default_rng(0)
+    found = Watch(0.01, accuracy=0.5)
+    for _ in range(20):
+        found.update(Confidences(np.full(100, 0.9), rng.uniform(size=100) < 0.9))
+    assert not found.alarm
+    assert found.log_wealths["accuracy"] == pytest.approx(0.0, abs=3.0)
+
+
 def test_a_broken_promise_of_accuracy_raises_an_alarm() -> None:
     rng = np.random.default_rng(0)
     kept = Watch(0.01, accuracy=0.7)
@@ -198,6 +228,51 @@ def test_forged_states_with_a_right_checksum_are_read_or_refused(tmp_path: Path,
         path.write_text(json.dumps(saved | {"state": state, "checksum": checksum}))
         with contextlib.suppress(GlayersError):
             assert str(watch(rows, path, accuracy=0.1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alpha": "much"},
+        {"alpha": 0.0},
+        {"accuracy": "high"},
+        {"log_wealths": []},
+        {"log_wealths": {"confidence": "a"}},
+        {"log_wealths": {"confidence": math.inf}},
+        {"learned": {}},
+        {
+            "learned": {
+                "confidence": [0.0] * 5,
+                "class 0": [0.0] * 5,
+                "class 1": [0.0] * 5,
+                "class 2": [0.0] * 5,
+                "class 3": [0.0] * 5,
+            }
+        },
+        {"learned": {"confidence": [1.0, 2.0]}},
+        {"batches": [1]},
+        {"batches": [{}]},
+        {"batches": {"a": 1}},
+        {"batches": [{"name": "q", "rows": "3", "digest": "", "log_evidence": 0.0, "log_wealths": {}}]},
+        {"batches": [{"name": "q", "rows": 3, "digest": 1, "log_evidence": 0.0, "log_wealths": {}}]},
+        {"other": 1},
+    ],
+)
+def test_what_no_watch_wrote_is_refused_even_with_its_checksum(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "state.json"
+    watch(batch(np.random.default_rng(0)), path)
+    saved = json.loads(path.read_text())
+    saved["state"] |= change
+    saved["checksum"] = sha256(json.dumps(saved["state"]).encode()).hexdigest()[:32]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(BadFile, match=r"state\.json"):
+        watch(batch(np.random.default_rng(1)), path)
+
+
+def test_a_watch_without_sense_is_refused() -> None:
+    for alpha, accuracy in ((0, None), (2, None), (0.01, 5)):
+        with pytest.raises(BadPredictions, match="between 0 and 1"):
+            Watch(alpha, accuracy)
 
 
 def test_dependent_rows_and_other_classes_are_refused(tmp_path: Path) -> None:

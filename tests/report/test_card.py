@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from glayers import Confidences, Predictions, TemperatureScaling, VectorScaling, __version__, model_card
+from glayers import Confidences, Predictions, TemperatureScaling, VectorScaling, __version__, model_card, threshold
 from glayers.metrics import METRICS, accuracy, calibration_test, mean_confidence
 
 
@@ -31,7 +31,7 @@ def test_the_card_states_what_other_functions_find() -> None:
     verdict = calibration_test(calibrated)
     assert verdict.finding[1:] in card
     assert f"an error of {100 * verdict.detectable:.2g} points" in card
-    assert "an accuracy of at least 90 %, with a certainty of 95 %" in card
+    assert str(threshold(calibrated, accuracy=0.9)) in card
     assert "no significant shift" in card
     assert f"glayers {__version__}" in card
     assert card == model_card(fitted, test, accuracy=0.9)

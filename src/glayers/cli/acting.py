@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+import glayers
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import run_facts, show, show_record
 from glayers.cli.scoring import condition_of, failures_of
-from glayers.errors import BadFile, BadPredictions
+from glayers.errors import BadFile, GlayersError
 from glayers.files import errors_as_bad_file, open_regular, write_whole
 from glayers.predictions.contents import Reading
 
@@ -25,6 +26,7 @@ _ALPHA = "How likely a false alarm may be, ever."
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
 _Level = Annotated[float, arg.probability("The certainty of the answer.")]
+_Actions = Annotated[Path | None, arg.output_option("ACTIONS", "Write the action of each row to a .csv file instead.")]
 _Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
 
 
@@ -47,10 +49,8 @@ def threshold(
     $ glayers threshold test.npz --accuracy 95%
     $ glayers threshold test.npz --accuracy 0.7 --model model.safetensors
     """
-    from glayers.decisions.threshold import threshold as find
-
     rows = _read(file, reading, model)
-    found = find(rows, accuracy=_share(accuracy), level=level, event=arg.event_of(event))
+    found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=arg.event_of(event))
     _finish(found, as_json, prometheus, "threshold")
     arg.end_with([] if found.confidence is not None else ["no threshold"])
 
@@ -60,26 +60,36 @@ def decide(
     costs: Annotated[Path, _COSTS],
     model: _Model = None,
     abstain: _Abstain = None,
+    output: _Actions = None,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
+    force: arg.Force = False,
     as_json: arg.AsJson = False,
 ) -> None:
     """Say what decisions of least expected cost really cost, beside the best constant action.
 
-    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones.
+    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. With --output, write
+    the action of each row, for which labels may be missing: a column of COSTS, counted from 0, or the next number to
+    abstain.
 
     Examples
     --------
     $ glayers decide test.npz --costs costs.csv
     $ glayers decide test.npz --costs costs.csv --model model.safetensors
     $ glayers decide test.npz --costs costs.csv --abstain 0.4
+    $ glayers decide test.npz --costs costs.csv -o actions.csv
     """
-    from glayers.decisions.costs import realised_costs
-
+    if output is not None:
+        arg.check_output(output, force, file, costs, model)
+        rows = _read(file, reading, model, needs_labels=False)
+        actions = glayers.decide(rows, _read_costs(costs), abstain=abstain)
+        write_whole(output, "\n".join(["action", *map(str, actions), ""]).encode(), force=force)
+        show(f"wrote the actions of {len(actions):,} rows to {output}")
+        return
     policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
-    _finish(realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
+    _finish(glayers.realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
 
 
 def estimate(
@@ -105,22 +115,24 @@ def estimate(
     $ glayers estimate new.csv --model model.safetensors
     $ glayers estimate new.csv --model model.safetensors --json
     """
-    from glayers.decisions.estimate import estimate as find
+    from glayers.decisions.estimate import ESTIMATED
 
-    conditions = [condition_of(text) for text in fail_if or ()]
-    calibrator = arg.calibrator_of_classes(model)
-    rows = arg.read_rows(file, reading, needs_labels=False)
-    if rows.weights is not None:
-        raise BadPredictions("estimate takes rows of equal weight; remove the weights from the file")
-    values = arg.inputs_of(calibrator, rows)
+    conditions = [condition_of(text, ESTIMATED) for text in fail_if or ()]
     options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
-    if costs is not None:
-        options["costs"] = _read_costs(costs)
-    found = find(calibrator, values, groups=rows.groups, **options)
-    scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
-    failed = failures_of(conditions, scores)
-    facts = {"verdict": "failed" if failed else "estimated", "conditions": fail_if or [], "failed": failed}
-    _finish(found, as_json, prometheus, "estimate", **facts, **run_facts(file=file, model=model))
+    try:
+        if costs is not None:
+            options["costs"] = _read_costs(costs)
+        rows = arg.read_rows(file, reading, needs_labels=False)
+        found = glayers.estimate(arg.calibrator_of_classes(model), rows, **options)
+    except GlayersError:
+        arg.write_prometheus(prometheus, {"refused": True}, "estimate")  # instead of numbers of older rows
+        raise
+    failed = failures_of(conditions, found.scores())
+    facts = run_facts(file=file, model=model) | {"conditions": fail_if or [], "failed": failed}
+    show_record(found, as_json, verdict="failed" if failed else "estimated", **facts)
+    of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
+    more = {"lowest_f1": found.scores().get("lowest_f1"), "group_accuracy": of_groups}
+    arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")
     arg.end_with(failed)
 
 
@@ -146,8 +158,6 @@ def watch(
     $ glayers watch model.safetensors test.npz --state a.json --accuracy 60%
     $ glayers watch model.safetensors test.npz --state b.json --plot wealth.png
     """
-    from glayers.decisions.watch import watch as count
-
     promise = None if accuracy is None else _share(accuracy)
     if plot is not None:
         if plot.suffix.lower() not in _DATED:
@@ -155,7 +165,7 @@ def watch(
         arg.check_output(plot, True, model, batch, state)
     rows = _read(batch, reading, model)
     name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
-    found = count(rows, state, alpha=alpha, accuracy=promise, name=name)
+    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name)
     if plot is not None:
         from glayers.report.plots import watch_figure  # slow to import
 
@@ -183,19 +193,15 @@ def card(
     $ glayers card model.safetensors test.npz
     $ glayers card model.safetensors test.npz --accuracy 80%
     """
-    from glayers.report.card import model_card
-
     calibrator = arg.calibrator_of_classes(model)
     rows: Any = arg.read_rows(test, reading)
-    show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
+    show(*glayers.model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
-def _read(file: Path, reading: Reading, model: Path | None) -> Any:
-    """Read labelled rows, and calibrate them if there is a model."""
-    from glayers.calibrators import load
-
-    rows = arg.read_rows(file, reading)
-    return rows if model is None else load(model).apply(rows)
+def _read(file: Path, reading: Reading, model: Path | None, needs_labels: bool = True) -> Any:
+    """Read rows, and calibrate them if there is a model."""
+    rows = arg.read_rows(file, reading, needs_labels)
+    return rows if model is None else glayers.load(model).apply(rows)
 
 
 def _read_costs(path: Path) -> Any:
@@ -220,7 +226,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "", **facts: Any) -> None:
-    """Print a result, as JSON with facts about the run, and write it for Prometheus if asked to."""
-    show_record(found, as_json, **facts)
+def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
+    """Print a result, and write it for Prometheus if asked to."""
+    show_record(found, as_json)
     arg.write_prometheus(prometheus, found.to_dict(), what)

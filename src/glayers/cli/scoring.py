@@ -19,7 +19,7 @@ from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, s
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadFile, BadPredictions, GlayersError, listed
 from glayers.files import errors_as_bad_file, open_regular
-from glayers.metrics import METRICS, Event, Scorecard, StreamingScorecard, calibration_test, ks_test, top
+from glayers.metrics import METRICS, Event, Metric, Scorecard, StreamingScorecard, calibration_test, ks_test, top
 from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import LabelScorecards, card_of, rows_to_score, score_labels
 from glayers.predictions import Predictions
@@ -51,7 +51,7 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 _CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?\s*%?)\s*")
 
 
-def condition_of(text: str) -> tuple[str, str, float]:
+def condition_of(text: str, metrics: Mapping[str, Metric] = METRICS) -> tuple[str, str, float]:
     """Return the metric, the sign and the number that an option states; refuse a limit that no score can pass.
 
     >>> condition_of("KS > 2 %")
@@ -64,7 +64,7 @@ def condition_of(text: str) -> tuple[str, str, float]:
         )
     name, sign, number = found.groups()
     limit = arg.number_of(number)
-    metric = METRICS[arg.known_name(name.lower(), METRICS, "metric")]
+    metric = metrics[arg.known_name(name.lower(), metrics, "metric")]
     never = {">": metric.highest, "<": metric.lowest}.get(sign)
     if not metric.lowest <= limit <= metric.highest or limit == never:
         hint = ""

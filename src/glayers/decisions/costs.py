@@ -9,25 +9,25 @@ IJCAI 2001.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
-from glayers.checks import check_probability_rows, to_float, two_dimensional
+from glayers.checks import check_probabilities, to_float, two_dimensional
 from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
 from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows, top
 from glayers.metrics.metric import Metric
-from glayers.predictions.predictions import Confidences, Predictions
+from glayers.predictions.predictions import Confidences, Predictions, two_classes
 from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
 _CONSTANT = "best constant action"
-_LARGEST_COST = 1e300  # sums over a hundred million rows stay finite
+_LARGEST = 1e100  # so that squares of costs stay finite
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,9 @@ class Costs:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        numbers = dict(vars(self))
-        numbers["costs"] = _by_name(numbers.pop("by_policy"))
-        numbers["savings"] = _by_name(self.savings)
-        ready: dict[str, Any] = json_ready(numbers)
-        return ready
+        numbers = vars(self) | {"costs": _by_name(self.by_policy), "savings": _by_name(self.savings)}
+        del numbers["by_policy"]
+        return json_ready(numbers)
 
     def __str__(self) -> str:
         width = max(map(len, self.by_policy))
@@ -115,7 +113,7 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     Parameters
     ----------
     probabilities
-        Array (n, k) or `Predictions`.
+        Array (n, k) or `Predictions`; or `Confidences`, whose classes are wrong and correct.
     costs
         Array (k, actions): the cost of each action for each label. A square matrix with zeros on its diagonal means
         that the actions are the classes.
@@ -136,11 +134,11 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]], abstain=0.6).tolist()
     [2, 0]
     """
+    probabilities = _with_classes(probabilities)
     if isinstance(probabilities, Predictions):
         p = probabilities.probabilities()
     else:
-        p = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
-        check_probability_rows(p)
+        p = check_probabilities(probabilities)
     return np.asarray((p @ cost_matrix(costs, p.shape[1], abstain)).argmin(axis=1))
 
 
@@ -158,7 +156,7 @@ def realised_costs(
     Parameters
     ----------
     policies
-        `Predictions` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
+        `Predictions` or `Confidences` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
     costs, abstain
         As in `decide`. The best constant action is chosen on the same rows, which flatters it a little.
     level, n_resamples, random_state
@@ -175,26 +173,24 @@ def realised_costs(
     >>> round(found.by_policy["model"].value, 3), found.constant_action
     (0.333, 1)
     """
-    named = isinstance(policies, dict) and all(isinstance(rows, Predictions) for rows in policies.values())
+    named = isinstance(policies, dict) and all(isinstance(x, Predictions | Confidences) for x in policies.values())
     if not named or not policies or _CONSTANT in policies:
         raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
-    checked = {str(name): check_rows(rows, strict=True) for name, rows in policies.items()}
-    first, *_ = checked
-    rows = checked[first]
-    for other in checked.values():
+    checked = {str(name): check_rows(_with_classes(given), strict=True) for name, given in policies.items()}
+    (first, rows), *others = checked.items()
+    for _, other in others:
         same = np.array_equal(other.labels, rows.labels) and np.array_equal(other.weights, rows.weights)
         if not same or other.n_classes != rows.n_classes:
             raise BadPredictions("policies must have the same labels, classes and weights: pass the same rows")
     matrix = cost_matrix(costs, rows.n_classes, abstain)
     cost_of_label = matrix[rows.labels]
-    taken = {}
-    for name, policy in checked.items():
-        actions = (policy.probabilities @ matrix).argmin(axis=1)
-        taken[name] = cost_of_label[np.arange(len(actions)), actions]
     constant = int((rows.weights @ cost_of_label).argmin())
-    taken[_CONSTANT] = cost_of_label[:, constant]
+    actions = {name: (policy.probabilities @ matrix).argmin(axis=1) for name, policy in checked.items()}
+    actions[_CONSTANT] = np.full(len(rows), constant)
+    paid = [cost_of_label[np.arange(len(rows)), taken] for taken in actions.values()]
+    means = _bootstrapped_means(rows, paid, Bootstrap(n_resamples, level, random_state, progress=False))
+    found = dict(zip(actions, means, strict=True))
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
-    found = _bootstrapped_means(rows, taken, Bootstrap(n_resamples, level, random_state, progress=False))
     by_policy = {name: cost.interval(level) for name, cost in found.items()}
     savings = {name: cost.minus(found[first]).interval(level) for name, cost in found.items() if name != first}
     return Costs(by_policy, savings, constant, expected, level)
@@ -247,45 +243,47 @@ def net_benefit(
     if isinstance(predictions, Confidences):
         event = top  # the only one
     rows = check_event(predictions, event=event)
-    values = {}
-    for cut in cuts:
-        benefit = rows.hits - cut / (1 - cut) * (1 - rows.hits)  # of treating each row
-        values[f"model at {cut}"] = np.where(rows.scores >= cut - ROUNDING, benefit, 0.0)
-        values[f"all at {cut}"] = benefit
-    found = _bootstrapped_means(rows, values, Bootstrap(n_resamples, level, random_state, progress=False))
-    model = [found[f"model at {cut}"] for cut in cuts]
-    treat_all = [found[f"all at {cut}"] for cut in cuts]
+    of_treating = [rows.hits - cut / (1 - cut) * (1 - rows.hits) for cut in cuts]  # each row
+    by_model = [np.where(rows.scores >= cut - ROUNDING, each, 0.0) for cut, each in zip(cuts, of_treating, strict=True)]
+    settings = Bootstrap(n_resamples, level, random_state, progress=False)
+    found = _bootstrapped_means(rows, [*by_model, *of_treating], settings)
+    model = found[: len(cuts)]
+    treat_all = found[len(cuts) :]
     gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
     curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
     return DecisionCurve(cuts, curves[0], curves[1], curves[2], as_event(event).name, level)
 
 
+def _with_classes(given: object) -> object:
+    """Return confidences as predictions of the classes wrong and correct, and anything else as it is."""
+    return two_classes("confidence", given) if isinstance(given, Confidences) else given
+
+
 def cost_matrix(costs: object, n_classes: int, abstain: float | None = None) -> Floats:
     """Return the checked costs (classes, actions), with a last column for abstaining if that has a cost."""
     matrix = two_dimensional(to_floats(costs, "costs"), "costs").astype(np.float64)
-    if len(matrix) != n_classes or not np.isfinite(matrix).all():
+    if len(matrix) != n_classes or not (np.abs(matrix) <= _LARGEST).all():
         raise BadPredictions(
-            f"costs must be finite, with one line per class ({n_classes}) and one column per action; got {matrix.shape}"
+            f"costs must be finite numbers up to {_LARGEST:g}, with one line per class ({n_classes}) and one column "
+            f"per action; got {matrix.shape}"
         )
-    if abstain is not None:
-        price = to_float(abstain)
-        if not math.isfinite(price):
-            raise BadPredictions(f"abstain must be a finite cost, whatever the label; got {shown(abstain)}")
-        matrix = np.column_stack([matrix, np.full(n_classes, price)])
-    if matrix.size and np.abs(matrix).max() > _LARGEST_COST:
-        raise BadPredictions(f"costs above {_LARGEST_COST:g} have no finite sum; divide all of them by one number")
-    return matrix
+    if abstain is None:
+        return matrix
+    price = to_float(abstain)
+    if not abs(price) <= _LARGEST:
+        raise BadPredictions(f"abstain must be a finite cost up to {_LARGEST:g}; got {shown(abstain)}")
+    return np.column_stack([matrix, np.full(n_classes, price)])
 
 
 def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
     """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
-    found = _bootstrapped_means(rows, values, settings)
-    return {name: bootstrapped.interval(settings.level) for name, bootstrapped in found.items()}
+    found = _bootstrapped_means(rows, values.values(), settings)
+    return {name: mean.interval(settings.level) for name, mean in zip(values, found, strict=True)}
 
 
-def _bootstrapped_means(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Bootstrapped]:
-    metrics = [_mean_of(name, column) for name, column in values.items()]
-    return settings.columns(rows, metrics, "resampling")
+def _bootstrapped_means(rows: Rows | Scored, values: Collection[Floats], settings: Bootstrap) -> list[Bootstrapped]:
+    metrics = [_mean_of(str(place), column) for place, column in enumerate(values)]
+    return list(settings.columns(rows, metrics, "resampling").values())
 
 
 def _mean_of(name: str, column: Floats) -> Metric:

@@ -14,6 +14,7 @@ probabilities of a calibrator that is adapted to them; where more differs, the e
 estimate is about the predictions of the calibrator that was passed.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -31,8 +32,8 @@ from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.scorecard import METRICS
-from glayers.predictions import Predictions
-from glayers.predictions.predictions import map_inputs
+from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.shift import shift_test
 from glayers.text_tables import json_ready
 
@@ -40,9 +41,12 @@ __all__ = ["Estimate", "Range", "estimate"]
 
 _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
-_COST = 2  # the place of the cost among the statistics, which are shares otherwise
+_TINY = 1e-300  # nothing is divided by 0: a class that no row has or gets has a precision and a recall of 0
 _BY_CLASS = ("precision", "recall", "f1")
-_AUROC = METRICS["auroc"].evaluate
+# What conditions may be about.
+ESTIMATED = {name: METRICS[name] for name in ("accuracy", "auroc")}
+ESTIMATED["lowest_f1"] = replace(METRICS["accuracy"], name="lowest_f1")
+ESTIMATED["cost"] = replace(METRICS["accuracy"], name="cost", unit="plain", lowest=-math.inf, highest=math.inf)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Estimate:
     accuracy, auroc
         The accuracy, and the probability that a right answer has a higher confidence than a wrong one.
     classes
-        By class name: precision, recall and F1.
+        By class name: precision, recall and F1; empty for confidences, whose answers have no class.
     confusion
         Expected counts (k, k): one line per predicted class, one column per label.
     rows, level
@@ -83,7 +87,7 @@ class Estimate:
     adapted
         Whether other class frequencies were taken into account.
     cost
-        The mean cost per row of the actions of least expected cost; None without costs.
+        The mean cost per row of the actions of least expected cost; None if no action costs anything.
     groups
         The estimate of each group by name, if the groups are populations.
     """
@@ -100,8 +104,17 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        found: dict[str, Any] = json_ready(asdict(self))
-        return found
+        return json_ready(asdict(self))
+
+    def scores(self) -> dict[str, float]:
+        """Return the estimates that conditions may be about, by name; the lowest F1 is that of the worst class."""
+        found = {"accuracy": self.accuracy, "auroc": self.auroc, "lowest_f1": self._worst()[1], "cost": self.cost}
+        return {name: estimated.value for name, estimated in found.items() if estimated is not None}
+
+    def _worst(self) -> tuple[str, Range | None]:
+        """Return the class with the lowest F1, and that F1, if there are classes."""
+        of_classes = [(name, shares["f1"]) for name, shares in self.classes.items()]
+        return min(of_classes, key=lambda of_class: of_class[1].value, default=("", None))
 
     def __str__(self) -> str:
         after = ", whose class frequencies have changed" if self.adapted else ""
@@ -112,8 +125,8 @@ class Estimate:
         ]
         if self.cost is not None:
             lines.append(f"cost      {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}) per row")
-        worst = min(self.classes, key=lambda name: self.classes[name]["f1"].value)
-        lines.append(f"lowest F1: class {worst}, {self.classes[worst]['f1']}")
+        if self.classes:
+            lines.append("lowest F1: class {}, {}".format(*self._worst()))
         for name, group in self.groups.items():
             lines.append(f"group {name}, {group.rows:,} rows: accuracy {group.accuracy}")
         return "\n".join(lines)
@@ -137,12 +150,12 @@ def estimate(
     calibrator
         A fitted or loaded calibrator. The estimate is about its predictions, also where class frequencies have changed.
     logits
-        Logits (n, m) of the new rows, or what the calibrator's `inputs` name. Labels and weights of `Predictions` are
-        not used: every row counts once.
+        Logits (n, m) of the new rows, or what the calibrator's `inputs` name; or `Predictions`, whose labels are not
+        used.
     groups
-        Group of each row (n,). Up to 100 groups are populations, such as hospitals, and each gets its own estimate.
-        More groups are units, such as patients, whose rows depend on each other: they count as copies, and the test of
-        shift uses one row of each.
+        Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
+        and each gets its own estimate. More groups are units, such as patients, whose rows depend on each other: they
+        count as copies, and the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -173,8 +186,11 @@ def estimate(
     (0.91, True)
     """
     check_calibrator(calibrator)
-    if isinstance(logits, Predictions):
-        logits = map_inputs(calibrator.inputs, logits)
+    if isinstance(logits, Predictions | Confidences):
+        if logits.weights is not None:
+            raise BadPredictions("estimate takes rows of equal weight; leave the weights out")
+        groups = logits.groups if groups is None else groups
+        logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
     if abstain is not None and costs is None:
         raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
     check_seed(random_state)
@@ -191,76 +207,72 @@ def estimate(
             populations = {str(name): members == number for number, name in enumerate(names)}
             groups = None  # the test of shift may use all rows
     suited = _suited(calibrator, logits, groups)
-    p = suited.predict_proba(logits)
-    matrix = np.zeros((p.shape[1], 1)) if costs is None else cost_matrix(costs, p.shape[1], abstain)
-    drawn = list(_drawn_labels(suited.adaptation_, p, units, n_draws, np.random.default_rng(random_state)))
-    found = []
-    for part in [slice(None), *populations.values()]:
-        answers = _Answers.of(own[part], calibrator.inputs, matrix)
-        value, confusion = answers.expected(p[part])
-        draws = np.array([answers.observed(labels[part]) for labels in drawn])
-        n_new = effective_rows(np.bincount(units[part]))
-        draws = value + (draws - draws.mean(axis=0)) * np.sqrt(1 + n_new / _calibration_rows(suited))
-        accuracy, auroc, cost, *by_class = _ranges(value, draws, level, len(p[part]))
-        classes = {}
-        for c, name in enumerate(suited.class_names_ or range(len(confusion))):
-            classes[str(name)] = dict(zip(_BY_CLASS, by_class[c :: len(confusion)], strict=True))
-        facts: dict[str, Any] = {"rows": len(p[part]), "level": level, "adapted": suited is not calibrator}
-        found.append(Estimate(accuracy, auroc, classes, confusion, **facts, cost=None if costs is None else cost))
-    return replace(found[0], groups=dict(zip(populations, found[1:], strict=True)))
+    predicted = own.argmax(axis=1)
+    if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
+        predicted = np.ones(len(own), dtype=np.int64)
+    matrix = np.zeros((own.shape[1], 1)) if costs is None else cost_matrix(costs, own.shape[1], abstain)
+    paid = matrix.T[(own @ matrix).argmin(axis=1)]
+    rows = _Unlabelled(suited.predict_proba(logits), units, predicted, own[np.arange(len(own)), predicted], paid)
+    rng = np.random.default_rng(random_state)
+    found = _estimated(rows, suited, level, n_draws, rng)
+    for name, members in populations.items():
+        part = _Unlabelled(*(column[members] for column in rows))
+        found.groups[name] = _estimated(part, suited, level, n_draws, rng)
+    return found
 
 
-class _Answers(NamedTuple):
-    """What a model says about rows: a class, its confidence, and what its action costs for each label."""
+class _Unlabelled(NamedTuple):
+    """Rows without labels: how likely each label is, and what a model does."""
 
+    p: Floats  # (n, k)
+    units: Ints
     predicted: Ints
     confidence: Floats
-    costs: Floats  # (n, k)
+    costs: Floats  # (n, k): what the action costs for each label; 0 where nothing is known about costs
 
-    @classmethod
-    def of(cls, own: Floats, inputs: str, matrix: Floats) -> "_Answers":
-        """Return the answers of a calibrator with these probabilities."""
-        predicted = own.argmax(axis=1)
-        if inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
-            predicted = np.ones(len(own), dtype=np.int64)
-        actions = (own @ matrix).argmin(axis=1)
-        return cls(predicted, own[np.arange(len(own)), predicted], matrix.T[actions])
+    def statistics(self, labels: Ints, chances: Floats) -> tuple[Floats, Floats]:
+        """Return every statistic, and the confusion matrix, if each row has these labels (n, r) with these chances.
 
-    def expected(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return every statistic if labels have these probabilities, and the confusion matrix."""
-        confusion = np.zeros((p.shape[1], p.shape[1]))
-        np.add.at(confusion, self.predicted, p)
-        right = p[np.arange(len(p)), self.predicted]
-        return self._statistics(right, confusion, float(np.vecdot(p, self.costs).mean())), confusion
-
-    def observed(self, labels: Ints) -> Floats:
-        """Return every statistic if these are the labels."""
-        n_classes = self.costs.shape[1]
-        cells = np.bincount(self.predicted * n_classes + labels, minlength=n_classes**2).astype(np.float64)
-        right = (self.predicted == labels).astype(np.float64)
-        cost = self.costs[np.arange(len(labels)), labels].mean()
-        return self._statistics(right, cells.reshape(n_classes, n_classes), float(cost))
-
-    def _statistics(self, right: Floats, confusion: Floats, cost: float) -> Floats:
-        """Return accuracy, AUROC and cost, and then the precision, the recall and the F1 of all classes."""
+        The statistics are accuracy, AUROC, the precision of all classes, their recall, their F1, and the cost.
+        """
+        n_classes = self.p.shape[1]
+        cells = self.predicted[:, None] * n_classes + labels
+        counts = np.bincount(cells.ravel(), chances.ravel(), n_classes**2).astype(np.float64)
+        confusion = counts.reshape(n_classes, n_classes)
+        right = np.where(labels == self.predicted[:, None], chances, 0.0).sum(axis=1)
+        costs = np.vecdot(np.take_along_axis(self.costs, labels, axis=1), chances)
         hits = np.diag(confusion)
-        predicted = confusion.sum(axis=1)
-        true = confusion.sum(axis=0)
-        overall = [right.mean(), score(_AUROC, Scored(self.confidence, right)), cost]
-        by_class = [_ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)]
-        return np.concatenate([overall, *by_class])
+        predicted = np.maximum(confusion.sum(axis=1), _TINY)
+        true = np.maximum(confusion.sum(axis=0), _TINY)
+        overall = [right.mean(), score(ESTIMATED["auroc"].evaluate, Scored(self.confidence, right))]
+        by_class = [hits / predicted, hits / true, 2 * hits / (predicted + true)]
+        return np.concatenate([overall, *by_class, [costs.mean()]]), confusion
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Return 0 where nothing was predicted or nothing is true."""
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+def _estimated(rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int, rng: np.random.Generator) -> Estimate:
+    """Return the estimate of rows whose labels are as likely as a suited calibrator says."""
+    n_rows, n_classes = rows.p.shape
+    value, confusion = rows.statistics(np.broadcast_to(np.arange(n_classes), rows.p.shape), rows.p)
+    certain = np.ones((n_rows, 1))
+    drawn = _drawn_labels(suited.adaptation_, rows.p, rows.units, n_draws, rng)
+    draws = np.array([rows.statistics(labels[:, None], certain)[0] for labels in drawn])
+    n_new = effective_rows(np.bincount(rows.units))
+    spread = (draws - draws.mean(axis=0)) * np.sqrt(1 + n_new / _calibration_rows(suited))
+    adapted = suited.adaptation_ is not None
+    accuracy, auroc, *by_class, cost = _ranges(value, value + spread, level, n_rows)
+    names: Any = suited.class_names_ or range(n_classes)
+    if suited.inputs == "confidence":
+        names = ()
+    classes = {}
+    for c, name in enumerate(names):
+        classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
+    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, cost if rows.costs.any() else None)
 
 
 def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
     """Return each statistic with its interval."""
     ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    is_share = np.arange(len(value)) != _COST
-    ends[:, is_share] = ends[:, is_share].clip(0.0, 1.0)
+    ends[:, :-1] = ends[:, :-1].clip(0.0, 1.0)  # all but the cost are shares
     low = np.minimum(ends[0], value)  # with few rows, draws may miss what the probabilities expect
     high = np.maximum(ends[1], value)
     low[0] = np.floor(low[0] * n_rows) / n_rows  # an accuracy that so few rows can have

@@ -36,7 +36,7 @@ def model_card(
     accuracy
         The accuracy of the threshold from which on answers can be used.
     level
-        The level of the intervals, of the tests and of the threshold.
+        The level of the intervals and of the tests. The threshold holds with a certainty of 90 %, as by default.
     random_state
         The seed of all draws.
 
@@ -79,7 +79,7 @@ def model_card(
         f"Calibrated by {facts.method} on {fitted_on}. The numbers below are from {plural(len(test), 'other row')}.",
         markdown_table(cells),
         f"**Verdict.** {capital(said.sentence)}.{power}",
-        f"**Threshold.** {threshold(calibrated, accuracy=accuracy, level=level)}",
+        f"**Threshold.** {threshold(calibrated, accuracy=accuracy)}",
         "**Limits.**",
         "\n".join(f"- {limit}" for limit in limits),
         f"**Versions.** Fitted with {versions}.",
