@@ -51,7 +51,7 @@ EXCLUDED_FOR_SOME = {
     ),
     "check_fit2d_1sample": (
         "wants other words where one row cannot be cut into folds",
-        {"auto", "vector", "g-layers"},
+        {"auto", "g-layers"},
     ),
 }
 

@@ -46,7 +46,7 @@ def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: st
     (block,) = plan(rows).blocks()
     for column, drawn_weights in enumerate(block.weights.T):
         counts = drawn_weights if weights is None else drawn_weights / weights
-        drawn = np.repeat(np.arange(len(y)), (counts * len(y) / counts.sum()).round().astype(int))
+        drawn = np.repeat(np.arange(len(y)), (counts * len(y) / counts.sum() + 1e-9).round().astype(int))
         card = metrics.scorecard(p[drawn], y[drawn], sample_weight=None if weights is None else weights[drawn])
         for name in METRICS:
             if name == "calibration_slope" and abs(card[name]) > 100:
