@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -294,3 +295,14 @@ def test_certain_probabilities_bet_without_infinities() -> None:
     found.update([[1.0, 0.0], [0.0, 1.0]] * 50 + [[0.5, 0.5]], [1, 0] * 50 + [0])
     assert found.alarm
     assert math.isfinite(found.log_evidence)
+
+
+def test_many_classes_take_little_more_memory_than_their_rows() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(200), 5_000)  # 8 MB
+    watched = Watch()
+    tracemalloc.start()
+    try:
+        watched.update(p, p.argmax(axis=1))
+        assert tracemalloc.get_traced_memory()[1] < 6 * p.nbytes
+    finally:
+        tracemalloc.stop()

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from glayers.activations import sigmoid
-from glayers.arrays import Floats
+from glayers.arrays import Floats, row_blocks
 from glayers.checks import number_between
 from glayers.errors import BadFile, BadPredictions, GlayersWarning
 from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
@@ -118,13 +118,15 @@ class Watch:
             events |= {f"class {name}": event for name, event in zip(names, class_events(rows), strict=True)}
         if self.batches and events.keys() != self.learned.keys():
             raise BadPredictions("this batch has other classes than the batches before; use another state file")
-        self._bet(events)
+        questions = list(events)
+        for some in row_blocks(len(questions), len(rows)):  # all at once would take many times the memory of the batch
+            self._bet({question: events[question] for question in questions[some]})
         seen = {"name": name, "rows": len(rows), "digest": digest, "log_evidence": self.log_evidence}
         self.batches.append(seen | {"log_wealths": self._questions()})
         return True
 
     def _bet(self, events: dict[str, Scored]) -> None:
-        """Bet on the outcomes of one batch at recalibrated odds, then learn from them."""
+        """Bet on the outcomes of one batch at recalibrated odds, then learn from them, for some of the questions."""
         p = np.clip([event.scores for event in events.values()], 0.0, 1.0)
         hits = np.array([event.hits for event in events.values()])
         with np.errstate(divide="ignore"):
