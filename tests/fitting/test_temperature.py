@@ -1,6 +1,7 @@
 """The inverse temperature: the optimum others find, at any scale and precision; where there is none, it says so."""
 
 import os
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -282,3 +283,14 @@ def test_the_prior_is_added_to_the_loss(seed: int, rows: int, size: float) -> No
 
     grid = np.linspace(np.log(found) - 0.3, np.log(found) + 0.3, 13)
     assert value(np.log(found)) <= min(map(value, grid)) + 1e-3
+
+
+def test_groups_take_little_more_memory() -> None:
+    z = np.random.default_rng(0).normal(size=(20_000, 100))
+    labels = np.where(np.arange(len(z)) % 2 == 0, z.argmax(axis=1), 0)
+    tracemalloc.start()
+    try:
+        TemperatureScaling().fit(z, labels, groups=np.arange(len(z)) // 10)
+        assert tracemalloc.get_traced_memory()[1] < z.nbytes
+    finally:
+        tracemalloc.stop()

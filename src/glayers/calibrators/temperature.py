@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Floats
+from glayers.arrays import Floats, map_row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.errors import BadFile
 from glayers.fitting.folds import design_effect, effective_rows, row_weights
@@ -48,8 +48,7 @@ class TemperatureScaling(Calibrator):
         if found.curvature > 0:
             n_rows = effective_rows(row_weights(given))
             if given.groups is not None:
-                slopes = row_derivatives(given.logits, given.labels, found.factor)[1]
-                n_rows /= design_effect(row_weights(given) * slopes, given.groups)
+                n_rows /= design_effect(row_weights(given) * _slopes(given, found.factor), given.groups)
             error = 1 / math.sqrt(n_rows * found.curvature)
             posterior = Posterior.of_factor(found.factor, error, given.n_classes)
         return Fitted(
@@ -82,6 +81,15 @@ class TemperatureScaling(Calibrator):
     def temperature_(self) -> float:
         """The temperature; above 1 where the network was overconfident."""
         return 1.0 / float(self._fitted_map.steps[-1].parameters()["factor"])
+
+
+def _slopes(given: Predictions, factor: float) -> Floats:
+    """Return the derivative of the log loss of each row by a relative change of the factor."""
+
+    def slopes(block: slice) -> Floats:
+        return row_derivatives(given.logits[block], given.labels[block], factor)[1]
+
+    return np.concatenate(map_row_blocks(slopes, *given.logits.shape))
 
 
 def tempered(factor: float) -> Chain:
