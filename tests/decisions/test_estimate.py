@@ -202,3 +202,16 @@ def test_confidences_are_estimated_as_their_numbers() -> None:
     fitted = TemperatureScaling(inputs="confidence").fit(confidence, correct)
     given = Confidences(confidence[:300], correct[:300])
     assert estimate(fitted, given).to_dict() == estimate(fitted, confidence[:300]).to_dict()
+
+
+def test_an_action_that_is_free_has_a_cost_of_zero(calibrator: VectorScaling) -> None:
+    new = rows(12, 200)
+    free = np.column_stack([1.0 - np.eye(3), np.zeros(3)])
+    found = estimate(calibrator, new.logits, costs=free, groups=np.arange(200) % 2)
+    for part in (found, *found.groups.values()):
+        assert part.cost is not None
+        assert (part.cost.value, part.cost.low, part.cost.high) == (0, 0, 0)
+    assert found.scores()["cost"] == 0
+    without = estimate(calibrator, new.logits)
+    assert without.cost is None
+    assert "cost" not in without.scores()

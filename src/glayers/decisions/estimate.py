@@ -87,7 +87,7 @@ class Estimate:
     adapted
         Whether other class frequencies were taken into account.
     cost
-        The mean cost per row of the actions of least expected cost; None if no action costs anything.
+        The mean cost per row of the actions of least expected cost; None without costs.
     groups
         The estimate of each group by name, if the groups are populations.
     """
@@ -210,7 +210,9 @@ def estimate(
     predicted = own.argmax(axis=1)
     if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
         predicted = np.ones(len(own), dtype=np.int64)
-    matrix = np.zeros((own.shape[1], 1)) if costs is None else cost_matrix(costs, own.shape[1], abstain)
+    matrix = np.full((own.shape[1], 1), np.nan)
+    if costs is not None:
+        matrix = cost_matrix(costs, own.shape[1], abstain)
     paid = matrix.T[(own @ matrix).argmin(axis=1)]
     rows = _Unlabelled(suited.predict_proba(logits), units, predicted, own[np.arange(len(own)), predicted], paid)
     rng = np.random.default_rng(random_state)
@@ -228,7 +230,7 @@ class _Unlabelled(NamedTuple):
     units: Ints
     predicted: Ints
     confidence: Floats
-    costs: Floats  # (n, k): what the action costs for each label; 0 where nothing is known about costs
+    costs: Floats  # (n, k): what the action costs for each label; nan without costs
 
     def statistics(self, labels: Ints, chances: Floats) -> tuple[Floats, Floats]:
         """Return every statistic, and the confusion matrix, if each row has these labels (n, r) with these chances.
@@ -266,7 +268,8 @@ def _estimated(rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int
     classes = {}
     for c, name in enumerate(names):
         classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
-    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, cost if rows.costs.any() else None)
+    known = None if math.isnan(cost.value) else cost
+    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, known)
 
 
 def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
