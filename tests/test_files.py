@@ -133,3 +133,11 @@ def test_a_concurrent_reader_never_sees_a_partial_file(tmp_path: Path) -> None:
     done.set()
     reader.join()
     assert seen <= versions
+
+
+def test_a_name_that_is_too_long_is_an_error_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="cannot be written"):
+        write_whole(tmp_path / ("a" * 300), b"new")
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(BadFile, match="does not exist"):
+        write_whole(tmp_path / "file" / "a", b"new")

@@ -64,8 +64,8 @@ def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
     if "\0" in str(path):
         raise BadFile(f"{str(path)!r}: file names cannot contain the character NUL; remove it")
     target = Path(os.path.realpath(path))
-    check_target(path)
     with unfinished_name(path) as unfinished:
+        check_target(path)
         with unfinished.open("xb") as stream:
             stream.write(data)
             stream.flush()
@@ -92,10 +92,11 @@ def unfinished_name(path: Path) -> Iterator[Path]:
             f"Check that the disk is not full"
         ) from error
     finally:
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished, ignore_errors=True)
-        else:
-            unfinished.unlink(missing_ok=True)
+        if os.path.lexists(unfinished):  # false where the folder cannot be read; Path would raise
+            if unfinished.is_dir():
+                shutil.rmtree(unfinished, ignore_errors=True)
+            else:
+                unfinished.unlink(missing_ok=True)
 
 
 def _linked(unfinished: Path, target: Path) -> bool:
