@@ -123,6 +123,18 @@ def test_confidences_have_estimates_and_costs_but_no_classes(tmp_path: Path) -> 
     assert "calibrated saves" in run("decide", str(log), "--model", str(model), "--costs", str(costs), "--abstain=0.3")
 
 
+def test_decide_never_replaces_the_file_of_labels(tmp_path: Path) -> None:
+    paths = {name: tmp_path / name for name in ("logits.npy", "labels.npy", "costs.csv")}
+    np.save(paths["logits.npy"], np.eye(3))
+    np.save(paths["labels.npy"], np.arange(3))
+    np.savetxt(paths["costs.csv"], 1 - np.eye(3), delimiter=",")
+    before = paths["labels.npy"].read_bytes()
+    command = ["decide", str(paths["logits.npy"]), "--labels", str(paths["labels.npy"])]
+    command += ["--costs", str(paths["costs.csv"]), "-o", str(paths["labels.npy"]), "--force"]
+    assert "one of the input files" in run(*command, status=1)
+    assert paths["labels.npy"].read_bytes() == before
+
+
 def test_decide_writes_the_action_of_each_row(tmp_path: Path, model: str) -> None:
     new, costs, actions = tmp_path / "new.npz", tmp_path / "costs.csv", tmp_path / "actions.csv"
     logits = rows(2, 300).logits

@@ -80,7 +80,7 @@ def decide(
     $ glayers decide test.npz --costs costs.csv -o actions.csv
     """
     if output is not None:
-        arg.check_output(output, force, file, costs, model)
+        arg.check_output(output, force, file, costs, model, reading.labels)
         rows = _read(file, reading, model, needs_labels=False)
         actions = glayers.decide(rows, _read_costs(costs), abstain=abstain)
         write_whole(output, "\n".join(["action", *map(str, actions), ""]).encode(), force=force)
