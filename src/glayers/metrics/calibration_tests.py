@@ -359,7 +359,7 @@ def _knows_its_error(calibrator: Any, before: Any, rows: Rows) -> bool:
 
 
 def _compared(
-    statistics: "dict[str, Statistic]", drawn: Floats, level: float
+    statistics: "dict[str, TestedError]", drawn: Floats, level: float
 ) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
     """Compare errors with those of draws; return the tests, and their p-values adjusted for each other.
 
@@ -582,13 +582,13 @@ def _drawn_event(given: Rows | Scored, event: Event | str, edges: Floats) -> tup
     return cells, cells, None
 
 
-def _statistics(given: Rows | Scored, scored: Scored) -> "tuple[Rows | Scored, dict[str, Statistic]]":
+def _statistics(given: Rows | Scored, scored: Scored) -> "tuple[Rows | Scored, dict[str, TestedError]]":
     """Return what to draw, and the errors of `calibration_test` by name."""
     if isinstance(given, Scored):
         rows, event, named = _drawn_event(given, top, BIN_EDGES)
         return rows, {"ks": RunningSum(event, named), "ece": RunningSum(event, named, BIN_EDGES)}
     named = top.classes_of(given)
-    found: dict[str, Statistic] = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
+    found: dict[str, TestedError] = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
     if given.n_classes > 2:  # of two classes the second is not new
         found[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
     if given.groups is None:
@@ -613,7 +613,7 @@ def _test_event(
     return replace(found, value=value)
 
 
-def _tested(statistic: "Statistic", drawn: Floats, level: float) -> CalibrationTest:
+def _tested(statistic: "TestedError", drawn: Floats, level: float) -> CalibrationTest:
     """Compare an error with drawn ones, and with what groups that fail as a whole, and were not seen, could explain.
 
     No draws show what happens rarely to a whole group and happened to none of the few that were seen. Without such a
@@ -659,7 +659,7 @@ class ClassErrors:
         return _class_errors_of_labels(self.rows)
 
 
-Statistic: TypeAlias = RunningSum | ClassErrors
+TestedError: TypeAlias = RunningSum | ClassErrors
 
 
 def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
