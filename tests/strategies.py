@@ -7,8 +7,14 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from glayers import Confidences
+from glayers.maps import Chain, Stack
 from glayers.metrics import Event
 from glayers.metrics.events import check_event
+
+
+def stack_of_two(share: float, branch: Chain) -> Stack:
+    """Return a share of a branch, and the rest of the input itself."""
+    return Stack(np.array([1 - share, share]), (Chain(()), branch))
 
 
 class Case(NamedTuple):

@@ -15,12 +15,11 @@ from glayers.maps import (
     Reference,
     Relu,
     Scale,
-    Stack,
     Step,
     dense_layers,
 )
 from tests.lazy import torch
-from tests.strategies import Numbers
+from tests.strategies import Numbers, stack_of_two
 
 MEMBERS, ROWS, CLASSES = 3, 7, 4
 
@@ -133,7 +132,7 @@ def test_a_blend_is_a_mixture_of_probabilities() -> None:
     # 0.8 * 1/4 + 0.2 * 3/4 = 0.35 and 0.65; the second row is the first with its classes swapped.
     z = np.array([[0.0, np.log(3.0)], [np.log(3.0), 0.0]])
     swap = Chain((Dense(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)),))
-    mixed = np.exp(Stack.of_two(0.2, swap)(z))
+    mixed = np.exp(stack_of_two(0.2, swap)(z))
     assert mixed == pytest.approx(np.array([[0.35, 0.65], [0.65, 0.35]]), abs=1e-12)
 
 
@@ -142,34 +141,34 @@ def test_a_blend_with_members_takes_their_mean_probability() -> None:
     z = np.array([[0.0, np.log(3.0)]])
     weights = np.array([[[0.0, 1.0], [1.0, 0.0]], np.eye(2)])
     both = Chain((Dense(weights, np.zeros((2, 2))),))
-    mixed = np.exp(Stack.of_two(0.5, both)(z))
+    mixed = np.exp(stack_of_two(0.5, both)(z))
     assert mixed == pytest.approx(np.array([[0.375, 0.625]]), abs=1e-12)
-    assert in_torch(Chain((Stack.of_two(0.5, both),)), z) == pytest.approx(np.log(mixed), abs=1e-12)
+    assert in_torch(Chain((stack_of_two(0.5, both),)), z) == pytest.approx(np.log(mixed), abs=1e-12)
 
 
 def test_a_blend_of_share_0_is_the_rows_and_of_share_1_the_branch() -> None:
     z = some_logits()
     branch = Chain((random_step("diagonal", (MEMBERS,)),))
-    assert np.exp(Stack.of_two(0.0, branch)(z)) == pytest.approx(softmax(z), abs=1e-12)
-    assert np.exp(Stack.of_two(1.0, branch)(z)) == pytest.approx(softmax(branch(z)).mean(axis=0), abs=1e-12)
+    assert np.exp(stack_of_two(0.0, branch)(z)) == pytest.approx(softmax(z), abs=1e-12)
+    assert np.exp(stack_of_two(1.0, branch)(z)) == pytest.approx(softmax(branch(z)).mean(axis=0), abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_blend_stays_finite_where_a_class_is_lost(dtype: type[np.floating]) -> None:
     z = np.array([[1e4, -1e4, 0.0]], dtype=dtype)
-    chain = Chain((Stack.of_two(0.5, Chain((Scale(np.ones(())),))),)).map_parameters(lambda v: v.astype(dtype))
+    chain = Chain((stack_of_two(0.5, Chain((Scale(np.ones(())),))),)).map_parameters(lambda v: v.astype(dtype))
     out = chain(z)
     assert out.dtype == dtype
     assert np.isfinite(out).all()
     assert softmax(out).sum() == pytest.approx(1.0)
     # Class 1 has e^-20000 in the rows and in one member, e^-10000 in the other: half of half of that is left.
     members = Chain((Scale(np.array([1.0, 0.5])),))
-    out = Chain((Stack.of_two(0.5, members),)).map_parameters(lambda v: v.astype(dtype))(z)
+    out = Chain((stack_of_two(0.5, members),)).map_parameters(lambda v: v.astype(dtype))(z)
     assert out[0, 1] == pytest.approx(-1e4 - np.log(4), rel=1e-6)
 
 
 def test_parameters_come_and_go_by_name() -> None:
-    chain = Chain((Dense(np.eye(2), np.zeros(2)), Relu(), Stack.of_two(0.3, Chain((Scale(np.ones(())),)))))
+    chain = Chain((Dense(np.eye(2), np.zeros(2)), Relu(), stack_of_two(0.3, Chain((Scale(np.ones(())),)))))
     assert list(chain.parameters()) == ["0.weight", "0.bias", "2.shares", "2.branches.1.0.factor"]
     doubled = chain.with_parameters({name: 2 * value for name, value in chain.parameters().items()})
     assert doubled.parameters()["2.branches.1.0.factor"] == 2.0

@@ -25,7 +25,7 @@ from glayers.maps import (
 )
 from glayers.maps.corrections import Centred, Corrected, HingeLayer, Shared
 from glayers.serving.fast import Fast, applied
-from tests.strategies import Numbers
+from tests.strategies import Numbers, stack_of_two
 
 
 def some_map(classes: int) -> Chain:
@@ -45,7 +45,7 @@ def some_map(classes: int) -> Chain:
     hidden = Dense(rng.normal(size=(5, classes, 2 * classes)) / classes, rng.normal(size=(5, 2 * classes)))
     last = Dense(rng.normal(size=(5, 2 * classes, classes)) / classes, rng.normal(size=(5, classes)))
     network = Chain((Centre(rng.random(5)), hidden, Relu(), last))
-    layers = Stack.of_two(0.7, Chain((Floor(*floor, (network,)),)))
+    layers = stack_of_two(0.7, Chain((Floor(*floor, (network,)),)))
     tempered = Chain((Reference(), Scale(np.asarray(0.8)), LogSoftmax()))
     sharper = Chain((Reference(), Scale(np.asarray(1.1)), LogSoftmax(), Floor(*floor, (Chain((Corrected(()),)),))))
     kept = KeepOrder.of(Chain((Diagonal(np.ones(classes), rng.normal(size=classes)),)))
@@ -121,10 +121,10 @@ def test_members_without_a_kernel_are_computed_by_the_definition() -> None:
     dense = Dense(rng.normal(size=(2, 5, 5)), np.zeros((2, 5)))
     z = some_logits(5, "usual")
     for step in (Scale(np.array([0.5, 2.0])), dense):
-        chain = Chain((Stack.of_two(0.4, Chain((step,))),))
+        chain = Chain((stack_of_two(0.4, Chain((step,))),))
         np.testing.assert_allclose(Fast(chain).logits(z), chain(z), atol=1e-12)
     floor = Floor(np.ones(()), np.ones(()), (Chain((Relu(),)),))
-    with_floor = Chain((Stack.of_two(0.4, Chain((dense, floor))),))
+    with_floor = Chain((stack_of_two(0.4, Chain((dense, floor))),))
     np.testing.assert_allclose(Fast(with_floor).logits(z), with_floor(z), atol=1e-12)
     assert shared.n_parameters == 2 * (35 + 8)
 

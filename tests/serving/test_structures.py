@@ -12,6 +12,7 @@ from glayers.files import errors_as_bad_file
 from glayers.maps import Chain, Dense, KeepOrder, LogSoftmax, Reference, Relu, Scale, Stack, Step, n_learned
 from glayers.maps.steps import EachColumn, arrays_of
 from glayers.serving.artifact import STEPS, chain_of, structure_of
+from tests.strategies import stack_of_two
 
 WIDTH = 4
 SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}
@@ -60,7 +61,7 @@ def test_learned_numbers_exclude_constants_and_count_one_member() -> None:
     rng = np.random.default_rng(0)
     layers = Chain((step_of("Centre"), Dense(rng.normal(size=(3, WIDTH, 7)), rng.normal(size=(3, 7)))))
     # 35 weights and biases, whatever the members; the branch's share; no share of the mean, which is there or not.
-    blend = Stack.of_two(0.5, layers)
+    blend = stack_of_two(0.5, layers)
     assert n_learned(Chain((blend,))) == 36
     # One share of the stack beside them, since the other follows; 7 x 5 shared weights; no slope.
     mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale(np.ones(())),)))), step_of("Shared")))
@@ -116,7 +117,7 @@ def test_one_logit_may_become_two_by_the_reference_class_or_stay_alone() -> None
 def averaged(n_members: int, n_logits: int = WIDTH) -> Chain:
     rng = np.random.default_rng(0)
     dense = Dense(rng.normal(size=(n_members, n_logits, n_logits)), rng.normal(size=(n_members, n_logits)))
-    return Chain((Reference(), Scale(np.array(0.5)), Stack.of_two(0.3, Chain((dense, Relu())))))
+    return Chain((Reference(), Scale(np.array(0.5)), stack_of_two(0.3, Chain((dense, Relu())))))
 
 
 def test_a_branch_of_many_members_comes_back() -> None:

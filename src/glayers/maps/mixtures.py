@@ -57,11 +57,6 @@ class Stack(Step):
             parts.append(log_shares[place] - math.log(n_members) + log_p)
         return _log_sum(parts)
 
-    @classmethod
-    def of_two(cls, share: float, branch: Chain) -> "Stack":
-        """Return a share of a branch, and the rest of the input itself."""
-        return cls(np.array([1 - share, share]), (Chain(()), branch))
-
 
 def _log_sum(parts: Sequence[Any]) -> Any:
     """Return the log of the sum of exp(part) over the first axis of all parts, -inf where all are."""
