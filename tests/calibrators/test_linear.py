@@ -244,3 +244,9 @@ def test_separable_rows_stay_finite(make: Any) -> None:
 def test_settings_that_mean_nothing_are_refused(calibrator: LinearScaling, complaint: str) -> None:
     with pytest.raises(GlayersError, match=complaint):
         calibrator.fit(*sample(rows=30))
+
+
+@pytest.mark.parametrize("settings", [{"n_folds": 1}, {"n_folds": "five"}, {"random_state": -1}])
+def test_folds_are_checked_also_where_a_given_strength_needs_none(settings: dict[str, Any]) -> None:
+    with pytest.raises(GlayersError, match=next(iter(settings))):
+        VectorScaling(strength=1.0, **settings).fit([[2.0, 0.0], [0.0, 2.0]], [0, 1])

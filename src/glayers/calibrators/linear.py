@@ -13,7 +13,7 @@ import numpy as np
 from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
-from glayers.checks import check_choice, one_or_several
+from glayers.checks import check_choice, one_or_several, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.evidence import USUAL, FittedParts, fit_parts
@@ -57,9 +57,11 @@ class LinearScaling(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         rows = smooth_loss(self.loss).rows
         factor = fit_with_prior(given.logits, given.labels, given.weights).factor
+        n_folds = whole_number(self.n_folds, "n_folds", least=2)
+        seed = drawn_seed(self.random_state)
         folds = None
         if self.strength is None:
-            folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
+            folds = assign_folds(len(given), given.groups, n_folds, seed)
         fits = []
         for precisions in self._precisions(given):
             found = fit_parts(
