@@ -193,9 +193,9 @@ def estimate(
         logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
     if abstain is not None and costs is None:
         raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
-    check_seed(random_state)
-    number_between(level, "level", 0, 1)
-    whole_number(n_draws, "n_draws", 20, 100_000)
+    seed = check_seed(random_state)
+    level = number_between(level, "level", 0, 1)
+    n_draws = whole_number(n_draws, "n_draws", 20, 100_000)
     own = calibrator.predict_proba(logits)
     units = np.arange(len(own))
     populations = {}
@@ -210,10 +210,10 @@ def estimate(
     predicted = own.argmax(axis=1)
     if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
         predicted = np.ones(len(own), dtype=np.int64)
-    matrix = np.zeros((own.shape[1], 1)) if costs is None else cost_matrix(costs, own.shape[1], abstain)
+    matrix = np.full((own.shape[1], 1), np.nan) if costs is None else cost_matrix(costs, own.shape[1], abstain)
     paid = matrix.T[(own @ matrix).argmin(axis=1)]
     rows = _Unlabelled(suited.predict_proba(logits), units, predicted, own[np.arange(len(own)), predicted], paid)
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(seed)
     found = _estimated(rows, suited, level, n_draws, rng)
     for name, members in populations.items():
         part = _Unlabelled(*(column[members] for column in rows))
@@ -228,7 +228,7 @@ class _Unlabelled(NamedTuple):
     units: Ints
     predicted: Ints
     confidence: Floats
-    costs: Floats  # (n, k): what the action costs for each label; 0 where nothing is known about costs
+    costs: Floats  # (n, k): what the action costs for each label; nan where nothing is known about costs
 
     def statistics(self, labels: Ints, chances: Floats) -> tuple[Floats, Floats]:
         """Return every statistic, and the confusion matrix, if each row has these labels (n, r) with these chances.
@@ -266,7 +266,8 @@ def _estimated(rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int
     classes = {}
     for c, name in enumerate(names):
         classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
-    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, cost if rows.costs.any() else None)
+    known_cost = None if np.isnan(rows.costs).any() else cost
+    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, known_cost)
 
 
 def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
