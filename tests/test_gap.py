@@ -164,6 +164,9 @@ def test_wrong_settings_are_refused_by_name() -> None:
     for seed in (-1, 2**32):
         with pytest.raises(BadPredictions, match=r"random_state must be in 0\.\.4294967295"):
             calibration_gap(z, labels, random_state=seed)
+    temperature = TemperatureScaling()
+    of_array = calibration_gap(z, labels, calibrator=temperature, random_state=np.array(3))  # type: ignore[arg-type]
+    assert of_array == calibration_gap(z, labels, calibrator=temperature, random_state=3)
     with pytest.raises(GlayersError, match="too few rows have a positive weight"):
         calibration_gap(z, labels, np.r_[1.0, np.zeros(59)])
     with pytest.raises(GlayersError, match="at least 2 rows"):

@@ -191,8 +191,9 @@ def calibration_gap(
     >>> gap.p_value < 1e-6, calibration_gap(z, labels, calibrator=TemperatureScaling()).p_value > 0.05
     (True, True)
     """
-    g, given = _method_and_rows(calibrator, random_state, logits, labels, sample_weight, groups)
-    fits, (before, after, costs) = _cross_validated(g, given, random_state, progress)
+    seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
+    g, given = _method_and_rows(calibrator, seed, logits, labels, sample_weight, groups)
+    fits, (before, after, costs) = _cross_validated(g, given, seed, progress)
     gain, paired = paired_gain(before, after, given.weights, given.groups)
     loss = float(np.average(before, weights=given.weights))
     cost = float(np.average(costs, weights=given.weights))
@@ -245,9 +246,10 @@ def rows_needed(
     >>> rows_needed(3 * z, labels, calibrator=TemperatureScaling()).sentence()[:42]
     'with 2 times the rows NLL would hardly cha'
     """
-    method, given = _method_and_rows(calibrator, random_state, logits, labels, sample_weight, groups)
+    seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
+    method, given = _method_and_rows(calibrator, seed, logits, labels, sample_weight, groups)
     given = _counted(given)
-    _, (_, held_out, _) = _cross_validated(method, given, random_state, progress)
+    _, (_, held_out, _) = _cross_validated(method, given, seed, progress)
     training = smooth_loss("log").rows(apply_map(method._fit(given).map, given.logits), given.labels)
     held_out = np.minimum(held_out, _WORST)
     difference, error = paired_gain(held_out, np.minimum(training, _WORST), given.weights, given.groups)
@@ -275,13 +277,12 @@ def _counted(given: Predictions) -> Predictions:
 
 
 def _method_and_rows(
-    calibrator: object, random_state: int, logits: Any, labels: Any, sample_weight: Any, groups: Any
+    calibrator: object, seed: int, logits: Any, labels: Any, sample_weight: Any, groups: Any
 ) -> tuple[Calibrator, Predictions]:
     """Return the calibrator that the user passed, or `AutoCalibrator`, and the rows, as arrays or as a record.
 
     Warns if few rows have most of the weight.
     """
-    seed = whole_number(random_state, "random_state", least=0, most=MAX_SEED)
     method: Calibrator = AutoCalibrator(random_state=seed, progress=False)
     if calibrator is not None:
         method = calibrator_of(calibrator)

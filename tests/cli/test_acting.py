@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from glayers import Predictions, TemperatureScaling, decide, load
 from glayers.cli import app
+from glayers.errors import BadFile
 
 
 def rows(seed: int, n: int, factor: float = 1.5) -> Predictions:
@@ -105,6 +106,28 @@ def test_a_refused_estimate_leaves_no_old_numbers_for_prometheus(tmp_path: Path,
     np.savez(new, logits=rows(2, 2000).logits)
     run(*command)
     assert "refused" not in numbers.read_text()
+    assert "have no cost" in run(*command, "--fail-if", "cost > 1", status=1)  # no costs were given
+    assert numbers.read_text() == "glayers_estimate_refused 1.0\n"
+
+
+def test_a_file_that_cannot_be_written_gives_one_json_document(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BadFile("numbers.prom: cannot be written (No space left on device)")
+
+    monkeypatch.setattr("glayers.cli.arguments.write_whole", full)
+    new = saved(tmp_path / "new.npz", rows(2, 300))
+    for words in (
+        ("estimate", new, "--model", model),
+        ("score", new),
+        ("threshold", new, "--accuracy", "60%"),
+        ("watch", model, new, "--state", str(tmp_path / "state.json")),
+    ):
+        given = [*words, "--json", "--prometheus", str(tmp_path / "numbers.prom")]
+        found = CliRunner().invoke(app, given)
+        assert found.exit_code == 1, found.output
+        assert "No space left" in json.loads(found.stdout)["error"]
 
 
 def test_confidences_have_estimates_and_costs_but_no_classes(tmp_path: Path) -> None:
@@ -131,7 +154,7 @@ def test_decide_never_replaces_the_file_of_labels(tmp_path: Path) -> None:
     before = paths["labels.npy"].read_bytes()
     command = ["decide", str(paths["logits.npy"]), "--labels", str(paths["labels.npy"])]
     command += ["--costs", str(paths["costs.csv"]), "-o", str(paths["labels.npy"]), "--force"]
-    assert "one of the input files" in run(*command, status=1)
+    run(*command, status=2)
     assert paths["labels.npy"].read_bytes() == before
 
 
@@ -149,7 +172,10 @@ def test_decide_writes_the_action_of_each_row(tmp_path: Path, model: str) -> Non
     assert set(written) == {"0", "1", "2", "3"}
     assert "already exists" in run(*command, status=1).replace("\n", " ")
     run(*command, "--force")
+    assert json.loads(run(*command, "--force", "--json")) == {"rows": 300, "output": str(actions)}
     assert "no labels" in run(*command[:-2], status=1)
+    assert "the ending .csv" in run(*command[:-1], str(tmp_path / "actions.npz"), status=2)
+    assert not (tmp_path / "actions.npz").exists()
 
 
 def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None:

@@ -166,6 +166,10 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
     (tmp_path / "named.parquet").write_bytes(to_bytes(named, ".parquet"))
     bare = Contents(logits=rows.logits)
     (tmp_path / "bare.parquet").write_bytes(to_bytes(bare, ".parquet"))
+    weighted = Contents(logits=rows.logits, labels=rows.labels, weights=np.arange(1.0, len(rows) + 1))
+    (tmp_path / "weighted.parquet").write_bytes(to_bytes(weighted, ".parquet"))
+    grouped = Contents(logits=rows.logits, labels=rows.labels, groups=np.arange(len(rows)) % 9)
+    (tmp_path / "grouped.parquet").write_bytes(to_bytes(grouped, ".parquet"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine.txt").write_text("mine")
@@ -179,6 +183,8 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
             tmp_path / "named.parquet",
         ): "named.parquet: differs from",
         ("score", files[0], tmp_path / "bare.parquet"): "no labels",
+        ("score", files[0], tmp_path / "weighted.parquet"): "in weights; handle them apart",
+        ("score", tmp_path / "grouped.parquet", files[0]): "in groups; handle them apart",
         (
             "score",
             *files,

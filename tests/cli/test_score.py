@@ -183,3 +183,9 @@ def test_rows_prints_a_table_and_a_sentence(folder: Path) -> None:
     assert "NLL would" in done.stdout.splitlines()[-1]
     found = json.loads(run("rows", "calibration.npz", "-m", "temperature", "--json").stdout)
     assert found["forecasts"][0]["rows"] == 2 * found["rows"]
+
+
+def test_a_class_that_looks_like_a_number_is_an_error_of_one_line(folder: Path) -> None:
+    done = run("score", "test.npz", "--event", "label:²")  # a digit to Python, but no number
+    assert done.exit_code == 1
+    assert "'²'" in done.stderr

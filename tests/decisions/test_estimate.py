@@ -103,6 +103,8 @@ def test_a_confidence_estimates_how_often_answers_are_correct() -> None:
 def test_the_same_seed_gives_the_same_numbers(calibrator: VectorScaling) -> None:
     new = rows(7, 500)
     assert estimate(calibrator, new.logits).to_dict() == estimate(calibrator, new.logits).to_dict()
+    of_array = estimate(calibrator, new.logits, random_state=np.array(3))  # type: ignore[arg-type]
+    assert of_array.to_dict() == estimate(calibrator, new.logits, random_state=3).to_dict()
 
 
 @pytest.mark.parametrize("n_groups", [3, 101])
@@ -142,6 +144,10 @@ def test_the_mean_cost_is_estimated_and_abstaining_lowers_it(calibrator: VectorS
     actions = decide(calibrator.predict_proba(new.logits), costs, abstain=0.2)
     paid = np.column_stack([costs, np.full(3, 0.2)])[new.labels, actions]
     assert lower.low < paid.mean() < lower.high
+    free = estimate(calibrator, new.logits, costs=costs, abstain=0.0).cost
+    assert free is not None  # a cost of nothing is known, too
+    assert (free.value, free.low, free.high) == (0.0, 0.0, 0.0)
+    assert estimate(calibrator, new.logits).cost is None
     with pytest.raises(BadPredictions, match="abstain= needs costs="):
         estimate(calibrator, new.logits, abstain=0.2)
 

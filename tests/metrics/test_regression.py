@@ -178,3 +178,18 @@ def test_streamed_slopes_are_near_the_exact_ones() -> None:
 
 def test_metrics_without_a_better_direction_say_so() -> None:
     assert all(METRICS[name].better is None for name in NEITHER)
+
+
+def test_scores_that_are_all_1_and_right_settle_in_every_resample(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    solve = np.linalg.solve
+
+    def counted(*given: Any) -> Any:
+        steps.append(1)
+        return solve(*given)
+
+    monkeypatch.setattr(np.linalg, "solve", counted)
+    labels = np.random.default_rng(0).integers(0, 3, 400)
+    found = intervals(np.eye(3)[labels], labels, metrics=["calibration_slope"], progress=False)
+    assert found["calibration_slope"].value == pytest.approx(1, abs=0.01)
+    assert len(steps) < 50  # the rounding of one resample used to take all 2,000

@@ -10,7 +10,7 @@ import typer
 
 import glayers
 from glayers.cli import arguments as arg
-from glayers.cli.arguments import run_facts, show, show_record
+from glayers.cli.arguments import run_facts, show, show_json, show_record
 from glayers.cli.scoring import condition_of, failures_of
 from glayers.errors import BadFile, GlayersError
 from glayers.files import errors_as_bad_file, open_regular, write_whole
@@ -80,11 +80,16 @@ def decide(
     $ glayers decide test.npz --costs costs.csv -o actions.csv
     """
     if output is not None:
+        if output.suffix.lower() != ".csv":
+            raise typer.BadParameter(f"{output}: actions are written as text; give ACTIONS the ending .csv")
         arg.check_output(output, force, file, costs, model, reading.labels)
         rows = _read(file, reading, model, needs_labels=False)
         actions = glayers.decide(rows, _read_costs(costs), abstain=abstain)
         write_whole(output, "\n".join(["action", *map(str, actions), ""]).encode(), force=force)
-        show(f"wrote the actions of {len(actions):,} rows to {output}")
+        if as_json:
+            show_json({"rows": len(actions), "output": str(output)})
+        else:
+            show(f"wrote the actions of {len(actions):,} rows to {output}")
         return
     policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
@@ -124,15 +129,15 @@ def estimate(
             options["costs"] = _read_costs(costs)
         rows = arg.read_rows(file, reading, needs_labels=False)
         found = glayers.estimate(arg.calibrator_of_classes(model), rows, **options)
+        failed = failures_of(conditions, found.scores())
     except GlayersError:
         arg.write_prometheus(prometheus, {"refused": True}, "estimate")  # instead of numbers of older rows
         raise
-    failed = failures_of(conditions, found.scores())
-    facts = run_facts(file=file, model=model) | {"conditions": fail_if or [], "failed": failed}
-    show_record(found, as_json, verdict="failed" if failed else "estimated", **facts)
     of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
     more = {"lowest_f1": found.scores().get("lowest_f1"), "group_accuracy": of_groups}
-    arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")
+    arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")  # first: an error prints JSON of its own
+    facts = run_facts(file=file, model=model) | {"conditions": fail_if or [], "failed": failed}
+    show_record(found, as_json, verdict="failed" if failed else "estimated", **facts)
     arg.end_with(failed)
 
 
@@ -227,6 +232,6 @@ def _share(text: str) -> float:
 
 
 def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
-    """Print a result, and write it for Prometheus if asked to."""
-    show_record(found, as_json)
+    """Write a result for Prometheus if asked to, and print it: in this order, as an error prints JSON of its own."""
     arg.write_prometheus(prometheus, found.to_dict(), what)
+    show_record(found, as_json)

@@ -131,7 +131,7 @@ def event_of(text: str) -> Event:
     ('within top 5', 'class cat')
     """
     kind, _, detail = text.partition(":")
-    classes = [int(word) if word.isdigit() else word for word in detail.split(",") if word]
+    classes = [int(word) if word.isdecimal() else word for word in detail.split(",") if word]
     if text == "top":
         return top
     if text == "positive":
@@ -249,7 +249,8 @@ def collect(
 def _kind_of(contents: Contents, rows: Any) -> dict[str, Any]:
     """Return what all files that are handled together must have in common."""
     classes = {"classes": getattr(rows, "n_classes", 1), "class names": getattr(rows, "class_names", None)}
-    return {"inputs": contents.inputs, "labels": contents.labelled, **classes}
+    columns = {"weights": rows.weights is not None, "groups": rows.groups is not None}
+    return {"inputs": contents.inputs, "labels": contents.labelled, **classes, **columns}
 
 
 def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:

@@ -251,6 +251,11 @@ def score(
     if estimate is not None:
         scores.compare(estimate)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
+    by_metric: dict[str, dict[str, float]] = {"failed": {"conditions": len(failed)}}
+    for version, card in scores.cards.items():
+        for metric, value in card.items():
+            by_metric.setdefault(metric, {})[version] = value
+    arg.write_prometheus(prometheus, by_metric, "score")  # first: an error prints JSON of its own
     if as_json:
         verdicts = [test.verdict for test in scores.tests.values()]
         facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
@@ -261,11 +266,6 @@ def score(
             show("", _table(scores.cards, every))
         for version, found in scores.intervals.items():
             show("", title(version), *str(found).splitlines())
-    by_metric: dict[str, dict[str, float]] = {"failed": {"conditions": len(failed)}}
-    for version, card in scores.cards.items():
-        for metric, value in card.items():
-            by_metric.setdefault(metric, {})[version] = value
-    arg.write_prometheus(prometheus, by_metric, "score")
     arg.end_with(failed)
 
 

@@ -193,9 +193,9 @@ def estimate(
         logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
     if abstain is not None and costs is None:
         raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
-    check_seed(random_state)
-    number_between(level, "level", 0, 1)
-    whole_number(n_draws, "n_draws", 20, 100_000)
+    seed = check_seed(random_state)
+    level = number_between(level, "level", 0, 1)
+    n_draws = whole_number(n_draws, "n_draws", 20, 100_000)
     own = calibrator.predict_proba(logits)
     units = np.arange(len(own))
     populations = {}
@@ -215,7 +215,7 @@ def estimate(
         matrix = cost_matrix(costs, own.shape[1], abstain)
     paid = matrix.T[(own @ matrix).argmin(axis=1)]
     rows = _Unlabelled(suited.predict_proba(logits), units, predicted, own[np.arange(len(own)), predicted], paid)
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(seed)
     found = _estimated(rows, suited, level, n_draws, rng)
     for name, members in populations.items():
         part = _Unlabelled(*(column[members] for column in rows))
