@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from glayers import Predictions, TemperatureScaling, decide, load
 from glayers.cli import app
+from glayers.decisions.estimate import ESTIMATED
 from glayers.errors import BadFile
 
 
@@ -91,6 +92,13 @@ def test_conditions_of_an_estimate_may_be_about_the_worst_class_and_the_cost(tmp
     assert "cost = 0.2" in failed
     run(*command, "--fail-if", "lowest_f1 < 50 %", "--fail-if", "cost > 0.9", "--fail-if", "cost < -5")
     assert "choose from accuracy" in run(*command, "--fail-if", "ks > 3 %", status=2)
+
+
+def test_the_help_of_estimate_names_the_conditions_that_it_accepts() -> None:
+    shown = CliRunner().invoke(app, ["estimate", "--help"], env={"COLUMNS": "300"}).output
+    of_conditions = next(line for line in shown.splitlines() if "--fail-if" in line and "CONDITION" in line)
+    assert [name for name in ESTIMATED if name not in of_conditions] == []
+    assert "ks" not in of_conditions  # labels are missing, so no calibration error can be estimated
 
 
 def test_a_refused_estimate_leaves_no_old_numbers_for_prometheus(tmp_path: Path, model: str) -> None:

@@ -107,3 +107,11 @@ def test_the_printed_threshold_answers_no_row_that_was_left_out() -> None:
     assert found.coverage == pytest.approx(1 / 3)
     printed = float(str(found).split("at least ")[1].split(":")[0])
     assert printed > 0.9
+
+
+def test_a_model_that_is_accurate_enough_everywhere_needs_no_threshold() -> None:
+    confidence = np.linspace(0.5, 1, 1000)
+    found = threshold(Confidences(confidence, np.arange(1000) % 20 > 0), accuracy=0.9)  # 19 of 20 are right
+    assert found.confidence == 0
+    assert str(found).startswith("No threshold is needed for an accuracy of at least 90 %")
+    assert "95.00 % of all 1,000 answers are right" in str(found)

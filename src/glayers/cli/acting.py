@@ -19,15 +19,20 @@ from glayers.predictions.contents import Reading
 _COSTS = arg.file_option(
     "COSTS", "A table of costs (.csv) without a header: one line per class, one column per action."
 )
-_PLOT = "Also draw the wealth of all batches: .png, .svg or .pdf; replaces the figure of the batch before."
+_PLOT = "Also draw the evidence (wealth) after each batch: .png, .svg or .pdf; an older figure is replaced."
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # what differs between runs
-_ALPHA = "How likely a false alarm may be, ever."
+_ALPHA = "The highest probability of a false alarm, over all batches together."
+_STATE = "The state file, which keeps what earlier batches showed; the first batch creates it."
+_PROMISE = "Also raise an alarm once the batches show an accuracy below this: 0.9 or 90%."
+_FAIL_IF = 'Exit with 3 if it holds, such as "accuracy < 90 %"; also auroc, lowest_f1 and cost; may be repeated.'
 
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
-_Level = Annotated[float, arg.probability("The certainty of the answer.")]
+_Level = Annotated[float, arg.probability("The probability with which the guarantee holds.")]
 _Actions = Annotated[Path | None, arg.output_option("ACTIONS", "Write the action of each row to a .csv file instead.")]
 _Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
+_FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
+_Width = Annotated[float, arg.probability("Level of the intervals.")]
 
 
 def threshold(
@@ -66,7 +71,7 @@ def decide(
     force: arg.Force = False,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Say what decisions of least expected cost really cost, beside the best constant action.
+    """Say what decisions of least expected cost really cost, compared with the best constant action.
 
     With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. With --output, write
     the action of each row, for which labels may be missing: a column of COSTS, counted from 0, or the next number to
@@ -102,8 +107,8 @@ def estimate(
     model: Annotated[Path, arg.file_option("MODEL", "A file from `glayers fit`.")],
     costs: Annotated[Path | None, _COSTS] = None,
     abstain: _Abstain = None,
-    level: _Level = 0.9,
-    fail_if: arg.FailIf = None,
+    level: _Width = 0.9,
+    fail_if: _FailIf = None,
     reading: Reading = arg.READING,
     prometheus: arg.Prometheus = None,
     seed: arg.Seed = 0,
@@ -144,9 +149,9 @@ def estimate(
 def watch(
     model: arg.Model,
     batch: Annotated[Path, arg.file_argument("BATCH", f"New rows with labels. {arg.PREDICTIONS}")],
-    state: Annotated[Path, typer.Option(metavar="STATE", help="What was seen so far; made by the first batch.")],
+    state: Annotated[Path, typer.Option(metavar="STATE", help=_STATE)],
     alpha: Annotated[float, typer.Option(metavar="P", min=1e-6, max=0.5, help=_ALPHA)] = 0.01,
-    accuracy: Annotated[str | None, typer.Option(metavar="P", help="Also watch a promised accuracy.")] = None,
+    accuracy: Annotated[str | None, typer.Option(metavar="P", help=_PROMISE)] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FIGURE", help=_PLOT)] = None,
     reading: Reading = arg.READING,
     prometheus: arg.Prometheus = None,
@@ -154,8 +159,9 @@ def watch(
 ) -> None:
     """Count a batch with labels, and raise an alarm once the model is no longer calibrated.
 
-    May be called for every batch: a model that stays calibrated raises an alarm with a probability of at most P, ever.
-    Exits with 3 after an alarm. A file that was counted before, as of the same name and time, changes nothing.
+    Call it once per batch. A model that stays calibrated raises an alarm with a probability of at most --alpha, however
+    many batches there are. Exits with 3 from the alarm on. The same file counts only once: one with the name, the time
+    of change and the rows of an earlier batch changes nothing.
 
     Examples
     --------

@@ -72,7 +72,7 @@ _METHODS = "Names from `glayers methods`, separated by commas, or all; default: 
 _EVENTS = "top, rank:2, within-top:5, label:cat, one-of:cat,dog, positive or positive:ill"
 _PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
-_FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'
+_FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %"; may be repeated.'
 _PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
 Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
@@ -81,8 +81,8 @@ Labels = Annotated[Path | None, file_option("FILE", "Labels (.npy) of .npy predi
 Probabilities = Annotated[bool, flag("--probabilities", text="The .npy file holds probabilities, not logits.")]
 Part = Annotated[str | None, typer.Option(metavar="NAME", help=_PART)]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
-EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
-Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
+EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"What to measure: {_EVENTS}.")]
+Level = Annotated[float, probability("Level of the tests: at 0.95, 1 of 20 good batches fails.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
 Prometheus = Annotated[Path | None, typer.Option(metavar="FILE", help=_PROMETHEUS)]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
 _SHOWN_OF_CONFIDENCES = ("accuracy", "confidence", "confidence_nll", "confidence_brier", "ks", "ece")
 _DEMO = "Fashion-MNIST sample (glayers demo)"
-_MODEL = "A file from `glayers fit`: score before and after it."
+_MODEL = "A file from `glayers fit`: score before and after this calibration."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
-_SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
-_ESTIMATE = "What `glayers estimate --json` wrote about these rows: say how good it was."
+_SHIFTED = "Exit with 3 unless the rows look like the calibration rows of MODEL."
+_ESTIMATE = "The output of `glayers estimate --json` for these rows: say how good this estimate was."
 _TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
@@ -213,9 +213,9 @@ def score(
     """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
 
     Instead of predictions and labels, a file may have the columns confidence and correct. With --model, scores are
-    shown before and after calibration, and the rows are compared with those that the model was fitted on; for that
-    comparison labels may be missing. The conditions of --fail-if are about the calibrated predictions then. If labels
-    are a matrix of 0 and 1, each label is scored.
+    shown before and after calibration, --fail-if is about the calibrated predictions, and the rows are compared with
+    those that the model was fitted on. Without labels, there is only this comparison. If labels are a matrix of 0 and
+    1, each label is scored.
 
     Many files, or one larger than 1 GB, are read in chunks. Tests and intervals then see a random subset of the rows.
 
@@ -313,7 +313,7 @@ def rows(
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Estimate what more labelled rows would bring, from held-out and training loss of these.
+    """Estimate what more labelled rows would bring, from the held-out and training loss of those given.
 
     It fits the method six times. The intervals say how far the NLL of new rows would fall with twice and with four
     times the rows.
@@ -386,7 +386,7 @@ def report(
 
 
 def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False) -> None:
-    """Compare seven methods on the sample data of the package, and write a report.
+    """Compare seven methods (five without torch) on the sample data of the package, and write a report.
 
     Examples
     --------

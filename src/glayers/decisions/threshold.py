@@ -59,6 +59,9 @@ class Threshold:
             return (
                 f"No threshold reaches {promise}: {self.rows:,} rows do not show it. Use more rows or a lower target."
             )
+        if self.confidence == 0:
+            right = f"{100 * self.accuracy:.2f} % of all {self.rows:,} answers are right"
+            return f"No threshold is needed for {promise}: {right}."
         return (
             f"Answer where the confidence is at least {math.ceil(1e4 * self.confidence) / 1e4:.4f}: {promise}. "
             f"{100 * self.coverage:.1f} % of {self.rows:,} rows are answered, and {100 * self.accuracy:.2f} % of these "
