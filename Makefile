@@ -1,22 +1,23 @@
 # `make demo` shows what glayers does; `make check` is for the minute before a commit; `make test` is what CI runs. All
 # set up .venv themselves.
 # `make coverage` runs the tests of `make test` and fails where they reach less than 95 % of the package.
-# `make docs` builds the site into build/site. `make test-experiments` also runs the slow tests of experiments/, which `make test` leaves out.
+# `make docs` builds the site into build/site. `make test-experiments` also runs the slow tests of experiments/, and
+# `make test-adapters` those that need MLflow and lm-evaluation-harness: `make test` leaves both out.
 SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo check test lint types tests coverage docs dist test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
-	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
+.PHONY: demo check test lint types tests coverage docs dist test-experiments test-adapters fuzz format bench bench-metrics bench-files \
+	table-methods table-few-rows table-several-labels table-sklearn base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo --force
 
 # Everything that needs neither torch, JAX, transformers, a browser nor the site
 check: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -q -r fE -m "not slow and not thorough" --light \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -q -r fE -m "not slow and not thorough and not adapters" --light \
 		--ignore tests/browser --ignore tests/experiments tests tests/experiments/test_stamp.py
 
 # mypy and the site take one core each; what both print stays apart.
@@ -38,7 +39,7 @@ types: .venv/package
 	mkdir -p .venv && touch $@
 
 # Tests and doctests in one run: `--pyargs` finds the doctests of the wheel in .venv, never those of the checkout.
-TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -m "not slow" --doctest-modules tests --pyargs glayers
+TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -m "not slow and not adapters" --doctest-modules tests --pyargs glayers
 tests: .venv/package .venv/browser .venv/serving/package
 	$(TESTS)
 
@@ -49,9 +50,13 @@ coverage: .venv/package .venv/browser .venv/serving/package
 test-experiments: .venv/package
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -p no:cacheprovider tests/experiments
 
+# The adapters for MLflow and lm-evaluation-harness, with the real libraries in an environment of their own
+test-adapters: .venv/adapters/package
+	OMP_NUM_THREADS=1 .venv/adapters/bin/pytest -p no:cacheprovider -m adapters tests/bridges
+
 # The site with a live report; warnings, such as broken links, are errors. Neither step needs the network.
 docs: .venv/package build/report.html
-	rm -rf build/site
+	rm -rf build/site docs/reference/generated
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
 
 build/report.html: .venv/package docs/live_report.py
@@ -81,29 +86,20 @@ bench: .venv/bench
 bench-metrics: .venv/bench
 	$(BIN)/python benchmarks/bench_metrics.py
 
-bench-intervals: .venv/bench
-	$(BIN)/python benchmarks/bench_intervals.py
-
 bench-files: .venv/bench
 	$(BIN)/python benchmarks/bench_files.py
 
-bench-fit: .venv/bench
-	$(BIN)/python benchmarks/bench_fit.py
-
-bench-families: .venv/bench
-	$(BIN)/python benchmarks/bench_families.py
-
-# LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
-table-g-layers: .venv/package
-	$(BIN)/python -m experiments.accuracy.g_layers_table --logits $(LOGITS)
-
-# Every method beside the strongest peers; LOGITS=DIR as above
+# Every method beside the strongest peers; LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
 table-methods: .venv/bench
 	$(BIN)/python -m experiments.accuracy.methods_table --logits $(LOGITS)
 
 # `auto` and its peers fitted on 100 to 2,000 rows of sets of logits
 table-few-rows: .venv/bench
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.accuracy.few_rows --logits $(LOGITS)
+
+# Simulated rows with 14 and 71 labels, many of them rare
+table-several-labels: .venv/package
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.accuracy.several_labels
 
 # `CalibratedClassifier` beside scikit-learn's own; the data come with scikit-learn or are generated
 table-sklearn: .venv/package
@@ -149,12 +145,14 @@ reproduce: .venv/package
 	touch $@
 
 # A second environment, for a test: what `pip install glayers` brings, without extras such as torch and scikit-learn.
-# pip of .venv fills it.
+# pip of .venv fills it, from wheels whose size the test measures.
 SERVING := $(BIN)/python -m pip --python .venv/serving/bin/python install --quiet --disable-pip-version-check
 REQUIRED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
 .venv/serving/dependencies: pyproject.toml constraints.txt | .venv/dependencies
 	$(BIN)/python -m venv --clear --without-pip .venv/serving
-	$(BIN)/python -c '$(REQUIRED)' | xargs -d '\n' $(SERVING) -c constraints.txt
+	$(BIN)/python -c '$(REQUIRED)' | xargs -d '\n' $(BIN)/python -m pip download --quiet --disable-pip-version-check \
+		--only-binary :all: -c constraints.txt --dest .venv/serving/wheels
+	$(SERVING) --no-deps --no-index .venv/serving/wheels/*.whl
 	touch $@
 
 .venv/serving/package: .venv/serving/dependencies .venv/package
@@ -163,9 +161,14 @@ REQUIRED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["p
 	$(SERVING) --no-deps --no-index --force-reinstall .venv/wheel/glayers-*.whl
 	touch $@
 
+.venv/adapters/package: .venv/package
+	test -x .venv/adapters/bin/python || $(PYTHON) -m venv .venv/adapters
+	.venv/adapters/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '.[adapters]'
+	touch $@
+
 .venv/bench: .venv/package
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation '.[bench]'
 	touch $@
 
 clean:
-	rm -rf .venv reproduced dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv reproduced dist build docs/reference/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -40,6 +40,7 @@ include_patterns += [
     "src/glayers/maps/README.md",
 ]
 exclude_patterns = [
+    "docs/_templates",
     "**/node_modules",
     "build",
     ".venv",
@@ -48,6 +49,7 @@ exclude_patterns = [
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
@@ -57,7 +59,14 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block", "html_image"]
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
 
-# The reference
+# The reference: a page per object, written from docs/_templates/autosummary
+templates_path = [str(ROOT / "docs/_templates")]
+REFERENCE = "".join(
+    page.read_text("utf-8") for page in (ROOT / "docs/reference").glob("*.md")
+)
+CLASSES = re.findall(r"^   (glayers\.\S*\b[A-Z]\w*)$", REFERENCE, re.MULTILINE)
+# Where capitals do not count, `Scorecard` would overwrite `scorecard`.
+autosummary_filename_map = {name: f"{name}-class" for name in CLASSES}
 autodoc_default_options = {
     "member-order": "bysource",
     # What scikit-learn adds to every estimator

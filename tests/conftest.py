@@ -7,6 +7,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -47,6 +48,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the draws of `calibration_test`, for tests of what surrounds it; p-values are at least 0.005."""
     monkeypatch.setattr("glayers.metrics.calibration_tests._DRAWS", 199)
+
+
+@pytest.fixture(autouse=True)
+def only_our_names() -> Iterator[None]:
+    """Forget the calibrators and metrics that a page, a doctest or a test registers."""
+    from glayers.calibrators import CALIBRATORS
+    from glayers.metrics import METRICS
+
+    registries: tuple[Any, ...] = (CALIBRATORS, METRICS)
+    before = [dict(registry._values) for registry in registries]
+    yield
+    for registry, values in zip(registries, before, strict=True):
+        registry._values = values
 
 
 @pytest.fixture(autouse=True, scope="session")

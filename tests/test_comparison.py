@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from glayers import (
+    AutoCalibrator,
     BadPredictions,
     Confidences,
     GlayersError,
@@ -13,7 +15,7 @@ from glayers import (
     TemperatureScaling,
     comparison,
 )
-from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
+from glayers.calibrators import CALIBRATORS, GroupCalibrator, PlattScaling, VectorScaling
 from glayers.comparison import DEFAULT_METHODS, Comparison, compare
 from glayers.metrics import calibration_test, scorecard
 
@@ -160,11 +162,11 @@ ONE = TemperatureScaling()
 @pytest.mark.parametrize(
     ("methods", "complaint"),
     [
-        ({"a": TemperatureScaling}, "to calibrators, .*; got 'a': <class '.*atureScaling'>"),
-        ({"a": CALIBRATORS["matrix-odir"]}, "to calibrators, .*; got 'a': functools.par"),
-        ({"a": "temperature"}, r"such as VectorScaling\(\); got 'a': 'temperature'"),
-        ({"a": None}, "to calibrators, .*; got 'a': None"),
-        ({3: TemperatureScaling()}, "must map names other than .*; got 3: TemperatureScaling"),
+        ({"a": TemperatureScaling}, "a calibrator must be .*; got <class '.*atureScaling'>"),
+        ({"a": "temperatur"}, "a calibrator must be .*; got 'temperatur'"),
+        ({"a": None}, "a calibrator must be .*; got None"),
+        ({"a": GroupCalibrator()}, "a calibrator must be .*; got GroupCalibrator"),
+        ({3: TemperatureScaling()}, "must map names other than .*; got 3"),
         ([TemperatureScaling()], r"some of auto, .*; got \[TemperatureScaling.*'mine'"),
         ([TemperatureScaling], r"some of auto, .*; got \[<class .*TemperatureScaling"),
         ([["temperature"]], r"got \[\['temperature'\]\]"),
@@ -250,3 +252,16 @@ def test_a_remark_names_its_method_once() -> None:
     found = compare(one, other, ["vector"])
     [remark] = [remark for remark in found.remarks() if "falls back" in remark]
     assert remark.startswith("vector: falls back")
+
+
+def test_auto_is_not_recommended_where_another_method_is_significantly_better() -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(2000, 3))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    old, new = Predictions(3 * z[:1000], labels[:1000]), Predictions(3 * z[1000:], labels[1000:])
+    found = compare(old, new, ["temperature", "auto"])
+    assert found.recommended == "auto"
+    worse = AutoCalibrator().fit_predictions(old.with_logits(old.logits / 3))
+    cards = found.scorecards | {"auto": scorecard(worse.apply(new))}
+    changed = replace(found, calibrators=found.calibrators | {"auto": worse}, scorecards=cards)
+    assert changed.recommended == "temperature"

@@ -19,8 +19,9 @@ from docs.outputs import with_outputs, write_sample
 from experiments.paper.gallery import draw_page
 
 from glayers import datasets, metrics
-from glayers.calibrators import METHODS, auto
+from glayers.calibrators import CALIBRATORS, auto
 from glayers.comparison import DEFAULT_METHODS
+from tests.cli.running import run
 from tests.cli.test_examples import PAGES, WRITES_ITS_FILES, blocks, name_of
 from tests.report.golden_images import TOLERANCE, distance, pixels
 
@@ -70,7 +71,14 @@ def test_a_command_that_fails_stops_the_site(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", STARTS, ids=name_of)
-def test_every_start_page_shows_what_it_prints_and_a_picture(page: Path, workplace: Path) -> None:
+def test_every_start_page_shows_what_it_prints_and_a_picture(
+    page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_here(command: list[str], **_: Any) -> Any:  # starting the program six times takes seconds
+        done = run(*command[3:])
+        return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
+
+    monkeypatch.setattr("docs.outputs.subprocess.run", run_here)
     write_sample(workplace)
     written = page.read_text(encoding="utf-8")
     shown = with_outputs(written, workplace, "/made")
@@ -159,8 +167,11 @@ def table(heading: list[str], lines: list[list[str]]) -> str:
 def methods_table() -> str:
     """The methods as their classes describe them."""
     return table(
-        ["name", "what it is", "keeps", "torch to fit", "reference"],
-        [[f"`{m.name}`", m.summary, m.keeps, m.torch, m.reference] for m in METHODS.values()],
+        ["name", "what it is", "changes predictions", "torch to fit", "reference"],
+        [
+            [f"`{m.name}`", m.summary, "no" if m.keeps == "ranking" else "yes", m.torch, m.reference]
+            for m in CALIBRATORS.values()
+        ],
     )
 
 
@@ -218,6 +229,19 @@ def few_rows_table() -> str:
     return table(["calibration rows", "temperature", "SVS", "SMS", "`auto`"], lines)
 
 
+def depths_table() -> str:
+    """The NLL of `experiments/results/many_classes.csv` by depth, for both searches."""
+    with (ROOT / "experiments" / "results" / "many_classes.csv").open(encoding="utf-8", newline="") as file:
+        found = {(row["set"], row["method"]): f"{float(row['nll']):.3f}" for row in csv.DictReader(file)}
+    lines = []
+    for name in dict.fromkeys(name for name, method in found if method == "g, 3 layers (as 1)"):
+        for search, ending in (("three layers", ""), ("one layer", " (as 1)")):
+            deeper = [found.get((name, f"g, {depth} layers{ending}"), "-") for depth in range(2, 6)]
+            if set(deeper) != {"-"}:
+                lines.append([name, search, found[name, "temperature"], found[name, "g, 1 layer"], *deeper])
+    return table(["set", "settings of", "temperature", "1 layer", "2", "3", "4", "5"], lines)
+
+
 PEERS = {
     "uncalibrated": "no calibration",
     "temperature": "temperature scaling",
@@ -235,6 +259,7 @@ GENERATED = {
     "peers": (ROOT / "README.md", peers_table),
     "speed": (ROOT / "README.md", speed_sentence),
     "fits": (ROOT / "docs" / "how-to" / "big-data.md", speed_table),
+    "depths": (ROOT / "docs" / "project" / "paper.md", depths_table),
 }
 
 
@@ -295,6 +320,7 @@ PLAIN = {
     "label",
     "one_of",
     "positive",
+    "register",
 }  # nobody's invention
 
 

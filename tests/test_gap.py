@@ -159,7 +159,7 @@ def test_wrong_settings_are_refused_by_name() -> None:
     z, labels = softened(60, 1.0)
     for wrong in ("temperatur", TemperatureScaling):
         no_calibrator: Any = wrong
-        with pytest.raises(GlayersError, match=r"calibrator must be a calibrator, such as TemperatureScaling\(\)"):
+        with pytest.raises(GlayersError, match=r"a calibrator must be one of glayers, such as TemperatureScaling\(\)"):
             calibration_gap(z, labels, calibrator=no_calibrator)
     for seed in (-1, 2**32):
         with pytest.raises(BadPredictions, match=r"random_state must be in 0\.\.4294967295"):
@@ -167,7 +167,7 @@ def test_wrong_settings_are_refused_by_name() -> None:
     temperature = TemperatureScaling()
     of_array = calibration_gap(z, labels, calibrator=temperature, random_state=np.array(3))  # type: ignore[arg-type]
     assert of_array == calibration_gap(z, labels, calibrator=temperature, random_state=3)
-    with pytest.raises(GlayersError, match="too few rows have a positive weight"):
+    with pytest.raises(GlayersError, match="at least 2 rows, one to hold out; got 1"):
         calibration_gap(z, labels, np.r_[1.0, np.zeros(59)])
     with pytest.raises(GlayersError, match="at least 2 rows"):
         calibration_gap(z[:1], labels[:1])
@@ -189,3 +189,23 @@ def test_confidences_have_a_gap_too() -> None:
     assert gap.p_value < 1e-4
     with pytest.raises(BadPredictions, match="Confidences do not fit a calibrator with inputs='logits'"):
         calibration_gap(given, calibrator=TemperatureScaling())
+
+
+def test_losses_that_could_not_be_squared_are_a_gap_too() -> None:
+    z, labels = softened(400, 1.0)
+    gap = calibration_gap(1e307 * z, labels, calibrator=TemperatureScaling())
+    assert gap.calibration == pytest.approx(nll(Predictions(1e307 * z / 1e9, labels)) * 1e9, rel=1e-6)
+    assert gap.refinement == pytest.approx(
+        calibration_gap(1e3 * z, labels, calibrator=TemperatureScaling()).refinement, abs=1e-4
+    )
+    assert 0 < gap.standard_error < gap.calibration < np.inf
+    assert gap.p_value < 1e-6
+    assert len(str(gap)) < 120
+
+
+def test_rows_of_weight_zero_equal_rows_left_out() -> None:
+    z, labels = softened(400, 2.0)
+    weights = np.arange(400) % 2
+    gap = calibration_gap(z, labels, weights, calibrator=TemperatureScaling())
+    assert gap == calibration_gap(z[1::2], labels[1::2], calibrator=TemperatureScaling())
+    assert gap.rows == 200

@@ -14,6 +14,8 @@ from glayers import (
     BadFile,
     BadPredictions,
     GlayersError,
+    MultiLabelCalibrator,
+    MultiLabelPredictions,
     Predictions,
     TemperatureScaling,
     VectorScaling,
@@ -54,7 +56,8 @@ def test_the_order_of_classes_does_not_matter_where_rare_ones_are_merged() -> No
 
 
 def test_one_class_tells_nothing_and_few_rows_are_not_tested() -> None:
-    assert same_class_frequencies(np.array([9.0, 0.0]), np.array([5.0, 0.0])) == 1.0
+    assert same_class_frequencies(np.array([19.0, 0.0]), np.array([10.0, 0.0])) == 1.0
+    assert math.isnan(same_class_frequencies(np.array([19.0, 0.0]), np.array([9.0, 0.0])))
     assert math.isnan(same_class_frequencies(np.array([3.0, 2.0]), np.array([4.0, 3.0])))
 
 
@@ -78,7 +81,8 @@ def test_each_kind_of_shift_is_named(change: dict[str, float], feature: str) -> 
     found = shift_test(TemperatureScaling().fit(*drawn(2_000, 0)), *drawn(500, 1, **change))
     assert found.shifted
     assert found.p_values[feature] < 0.001
-    assert feature in str(found)
+    assert found.p_values[feature] <= 0.05
+    assert f" in {found.most_changed}, where {found.changes[found.most_changed]} (p < 0.0001)" in str(found)
 
 
 def test_a_level_of_all_logits_is_seen_although_no_probability_changes() -> None:
@@ -96,6 +100,13 @@ def test_few_rows_are_not_called_fine() -> None:
     assert str(found) == "too few rows (4) to tell whether they look like the calibration rows"
 
 
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_few_rows_that_share_a_bin_are_not_called_fine(n: int) -> None:
+    z, labels = drawn(500, 0)
+    z[:, 0] = 9.0  # every row has the same highest logit
+    assert math.isnan(shift_test(TemperatureScaling().fit(z, labels), z[:n]).p_value)
+
+
 def test_copies_in_a_group_count_once() -> None:
     fitted = TemperatureScaling().fit(*drawn(1_000, 0))
     rejected = 0
@@ -103,6 +114,19 @@ def test_copies_in_a_group_count_once() -> None:
         z, labels = (np.repeat(each, 30, axis=0) for each in drawn(40, 100 + seed))
         rejected += shift_test(fitted, z, labels, groups=np.repeat(np.arange(40), 30)).shifted
     assert rejected <= 4
+
+
+def test_few_groups_are_not_called_fine_and_the_way_out_is_named() -> None:
+    fitted = TemperatureScaling().fit(*drawn(1_000, 0))
+    z, labels = drawn(900, 1, bias=3.0)
+    groups = np.repeat(["Bern", "Oslo", "Rom"], 300)
+    found = shift_test(fitted, z, labels, groups=groups)
+    assert math.isnan(found.p_value)
+    assert str(found).startswith("too few groups (3) to tell")
+    assert "leave the groups out" in str(found)
+    assert shift_test(fitted, z, labels).shifted
+    with pytest.raises(BadPredictions, match=r"too few groups \(3\) .* leave the groups out"):
+        fitted.adapt(z, groups=groups)
 
 
 def test_calibration_rows_in_groups_count_once_too() -> None:
@@ -161,7 +185,7 @@ def test_a_file_keeps_the_counts(tmp_path: Path) -> None:
     fitted.save(tmp_path / "v.safetensors")
     new = drawn(200, 1, bias=3.0)
     assert shift_test(load(tmp_path / "v.safetensors"), *new) == shift_test(fitted, *new)
-    assert shift_test(fitted, *new).changes["labels"][:3] in ("a: ", "d: ")
+    assert shift_test(fitted, *new).changes["labels"][:5] in ("a is ", "d is ")
 
 
 def test_many_rows_give_the_counts_of_a_part() -> None:
@@ -189,3 +213,13 @@ def test_wrong_input_is_refused() -> None:
         shift_test(fitted, Predictions(z, labels), labels)
     with pytest.raises(GlayersError, match="level"):
         shift_test(fitted, z, level=1.5)
+
+
+def test_rows_of_several_labels_have_their_own_groups() -> None:
+    z = np.random.default_rng(0).normal(size=(200, 2))
+    truth = (z > 0.1).astype(float)
+    fitted = MultiLabelCalibrator(TemperatureScaling()).fit(z, truth)
+    given = MultiLabelPredictions(z, truth)
+    for more in ({"groups": np.arange(200) // 2}, {"labels": truth}):
+        with pytest.raises(BadPredictions, match="MultiLabelPredictions have their own labels; leave labels= and"):
+            shift_test(fitted, given, **more)

@@ -6,11 +6,9 @@ SHA-256 of logits_val, y_val, logits_test and y_test (float32 and int64, one aft
 
 import argparse
 import csv
-import hashlib
 from pathlib import Path
 
-import numpy as np
-from experiments.logit_files import read_both
+from experiments.logit_files import checksum, read_both
 from experiments.stamp import write_page
 
 from glayers.text_tables import markdown_table
@@ -27,12 +25,11 @@ def main() -> None:
     with (HERE / "sets_of_logits.csv").open(encoding="utf-8", newline="") as file:
         for about in csv.DictReader(file):
             calibration, test = parts = read_both(folder / f"{about['set']}.npz")
-            digest = hashlib.sha256()
-            for part in parts:
-                digest.update(np.ascontiguousarray(part.logits, np.float32).tobytes())
-                digest.update(np.ascontiguousarray(part.labels, np.int64).tobytes())
+            found = checksum(parts)
+            if found != about.pop("sha256"):
+                raise SystemExit(f"{about['set']}: its checksum is {found}, another one than in sets_of_logits.csv")
             sizes = [f"{n:,}" for n in (test.n_classes, len(calibration), len(test))]
-            rows.append([*about.values(), *sizes, digest.hexdigest()[:16]])
+            rows.append([*about.values(), *sizes, found[:16]])
     head = "Made by `python -m experiments.accuracy.sets_of_logits --logits DIR`. The sets of logits in our tables."
     text = f"{head}\n\n{markdown_table(rows, text_columns=3)}\n"
     write_page(HERE.parent / "results" / "sets_of_logits.md", text)

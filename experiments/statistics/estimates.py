@@ -19,6 +19,7 @@ statsmodels, which it does not name, and sends usage data unless NML_DISABLE_USA
 
 import argparse
 import csv
+import json
 import warnings
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,7 @@ DRAWN = ", drawn labels"
 KINDS = ("the same kind", "resampled classes", "another network", f"the same kind{DRAWN}", f"resampled classes{DRAWN}")
 NEW_ROWS, MOST, LEVEL = 1_000, 5_000, 0.9
 MANY = 10  # classes; more take longer
-SPLITS = {"few": 60, "many": 45}
+SPLITS = {"few": 100, "many": 50}
 CBPE_SPLITS = {"few": 10, "many": 3}  # the first of these splits; it takes 12 s for one split of 100 classes
 ERRORS = ["error", "error_temperature", "error_uncalibrated", "error_cbpe"]
 COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", "bias", *ERRORS]
@@ -107,20 +108,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
     parser.add_argument("--cbpe", type=Path, metavar="FILE", help="with nannyml: write its errors here, and end")
+    parser.add_argument("--splits", type=Path, metavar="FILE", help="keeps what is done, to go on later")
     parser.add_argument("--with-cbpe", type=Path, metavar="FILE", help="the errors of nannyml, from --cbpe")
     given = parser.parse_args()
     if given.cbpe is not None:
         write_cbpe(given.logits, given.cbpe)
         return
     found: dict[tuple[str, str], list[list[float] | None]] = {}
-    for file, n_splits in files_of(given.logits, SPLITS):
-        for seed in range(n_splits):
-            for ending in ("", DRAWN):
-                for kind, numbers in one(Split(file, seed, bool(ending)), seed).items():
-                    found.setdefault((file.stem, kind + ending), []).append(numbers)
-        for name, kind in found:
-            if name == file.stem:
-                print(name, kind, *summary(found[name, kind]), flush=True)
+    for name, by_kind in all_splits(given.logits, given.splits):
+        for kind, numbers in by_kind.items():
+            found.setdefault((name, kind), []).append(numbers)
     if given.with_cbpe is not None:
         with given.with_cbpe.open(encoding="utf-8") as table:
             for name, kind, place, error in csv.reader(table):
@@ -129,6 +126,7 @@ def main() -> None:
                     numbers = found[name, kind][int(place)]
                 if numbers is not None:
                     numbers[-1] = float(error)
+    tested = apart(found)
     for kind in KINDS:
         found["all", kind] = [numbers for (_, other), each in found.items() if other == kind for numbers in each]
     lines = [[*names, *summary(each)] for names, each in found.items()]
@@ -137,7 +135,31 @@ def main() -> None:
             known = {(line["set"], line["rows"]): line["error_cbpe"] for line in csv.DictReader(table)}
         for line in lines:
             line[-1] = known.get((line[0], line[1]), "")
-    write(lines)
+    write(lines, tested)
+
+
+def all_splits(folder: Path, keep: Path | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of the set and the numbers of each split by kind, in the order of the seeds."""
+    done = []
+    if keep is not None and keep.exists():
+        done = [json.loads(line) for line in keep.read_text(encoding="utf-8").splitlines()]
+    known = {(name, seed) for name, seed, _ in done}
+    for seed in range(max(SPLITS.values())):
+        for file, n_splits in files_of(folder, SPLITS):
+            if seed >= n_splits or (file.stem, seed) in known:
+                continue
+            numbers = {}
+            for ending in ("", DRAWN):
+                for kind, of_kind in one(Split(file, seed, bool(ending)), seed).items():
+                    numbers[kind + ending] = of_kind
+            done.append([file.stem, seed, numbers])
+            print(file.stem, seed, flush=True)
+            if keep is not None:
+                with keep.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(done[-1]) + "\n")
+    names = [file.stem for file, _ in files_of(folder, SPLITS)]
+    done.sort(key=lambda split: (names.index(split[0]), split[1]))
+    return [(name, numbers) for name, _, numbers in done]
 
 
 def one(split: Split, seed: int) -> dict[str, list[float] | None]:
@@ -162,7 +184,8 @@ def one(split: Split, seed: int) -> dict[str, list[float] | None]:
             bias = estimated.accuracy.value - right
             of_temperature = abs(temperature.predict_proba(logits).max(axis=1).mean() - own)
             plain = abs(Predictions(logits, labels).probabilities().max(axis=1).mean() - own)
-            found[kind] = [estimated.adapted, covered, bias, abs(bias), of_temperature, plain, np.nan]
+            numbers = [estimated.adapted, covered, bias, abs(bias), of_temperature, plain, np.nan]
+            found[kind] = [float(number) for number in numbers]
     return found
 
 
@@ -215,7 +238,25 @@ def summary(found: list[list[float] | None]) -> list[str]:
     return [*counts, f"{adapted.mean():.2f}", f"{covered.mean():.2f}", *said]
 
 
-def write(lines: list[list[str]]) -> None:
+def apart(found: dict[tuple[str, str], list[list[float] | None]]) -> str:
+    """Say whether single sets cover more or less often than the level by more than the chance of their splits."""
+    from scipy.stats import binomtest
+
+    from glayers.metrics import adjust
+
+    p_values = []
+    for kept in ([numbers for numbers in each if numbers is not None] for each in found.values()):
+        covered = int(sum(numbers[1] for numbers in kept))
+        if len(kept) > 1:  # not those of another network
+            p_values.append(binomtest(covered, len(kept), LEVEL).pvalue)
+    smallest = min(adjust(p_values).tolist())
+    return (
+        f"Exact binomial tests ask of each of {len(p_values)} lines of single sets whether it covers as often as that: "
+        f"the smallest p-value is {min(p_values):.2g}, and {smallest:.2g} by Holm's correction. "
+    )
+
+
+def write(lines: list[list[str]], tested: str) -> None:
     """Write the table as csv and as Markdown."""
     from experiments.stamp import write_page
 
@@ -227,6 +268,7 @@ def write(lines: list[list[str]]) -> None:
     head = (
         "Made by `python -m experiments.statistics.estimates --logits DIR`. Intervals are meant to cover "
         f"{100 * LEVEL:g} %; errors are mean absolute errors in points, over splits that `estimate` did not refuse. "
+        f"{tested}"
         "`estimate` and its truth are about the predictions of `auto`, the other columns about those of the network. "
         "The splits of a set share its labels; with drawn labels, each split has labels of its own from known "
         "probabilities. "

@@ -173,20 +173,27 @@ def of_mapie(method: Any, calibration: Predictions, new: Predictions) -> dict[An
 def page(lines: list[list[str]]) -> str:
     """Return the table, and in words how many lines are within sampling error."""
     known = [line for line in lines if line[0].startswith("simulated")]
-    apart = np.array([(float(line[5]) - float(line[4])) / float(line[6]) for line in known])
+    of_sets = [line for line in lines if line not in known]
     text = (
         f"Made by `python -m experiments.statistics.prediction_sets --logits DIR`. Mean coverage and size; `error` is "
         f"the standard error of the coverage over draws of the calibration rows. Of {len(known)} lines with a known "
-        f"truth, {np.sum(apart < -2)} are below the level by more than two standard errors, {np.sum(apart < -3)} by "
-        f"more than three; {np.sum(apart > 2)} are above by more than two, and {np.sum(apart > 3)} by more than three. "
-        f"Adaptive sets always hold the predicted class, so they cover more than the level where the accuracy is "
-        f"higher. MAPIE's adaptive sets by default always hold the class at which the sum passes the threshold, and "
-        f"cover more than the level; `random` leaves that class out at random. It has none for two classes. Lines with "
-        f"the same data and rows share their draws, so they err together. A set of logits has {SPLITS} splits, of "
-        f"which MAPIE has the first {MAPIE_SPLITS}. They share their rows, so their error is a little too small.\n\n"
+        f"truth, {apart(known)}. Of {len(of_sets)} lines of sets of logits, {apart(of_sets)}. MAPIE's adaptive sets by "
+        f"default always hold the class at which the sum passes the threshold, and cover more than the level; `random` "
+        f"leaves that class out at random. It has none for two classes. Lines with the same data and rows share their "
+        f"draws, so they err together. A set of logits has {SPLITS} splits, of which MAPIE has the first "
+        f"{MAPIE_SPLITS}. They share their rows, so their error is a little too small.\n\n"
     )
     heads = [name.replace("_", " ") for name in COLUMNS]
     return text + markdown_table([heads, *lines], text_columns=2) + "\n"
+
+
+def apart(lines: list[list[str]]) -> str:
+    """Say how many lines are how many standard errors from the level."""
+    errors = np.array([(float(line[5]) - float(line[4])) / float(line[6]) for line in lines])
+    return (
+        f"{np.sum(errors < -2)} are below the level by more than two standard errors, {np.sum(errors < -3)} by more "
+        f"than three; {np.sum(errors > 2)} are above by more than two, and {np.sum(errors > 3)} by more than three"
+    )
 
 
 if __name__ == "__main__":

@@ -40,8 +40,9 @@ def main() -> None:
             calibrator = AutoCalibrator(time_budget=0, progress=False).fit_predictions(calibration)
         policies = {"calibrated": calibrator.apply(test), "uncalibrated": test}
         found = realised_costs(policies, costs, abstain=ABSTAIN)
-        means = [f"{cost.value:.4f}" for cost in found.by_policy.values()]
-        saved = [f"{each.value:.4f} ({each.low:.4f} to {each.high:.4f})" for each in found.savings.values()]
+        means = [f"{line['cost'].value:.4f}" for line in found.lines.values()]
+        savings = [line["saved by calibrated"] for line in found.lines.values() if len(line) > 1]
+        saved = [f"{each.value:.4f} ({each.low:.4f} to {each.high:.4f})" for each in savings]
         lines.append([file.stem, *means, *saved])
         print(*lines[-1], flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as table:

@@ -15,7 +15,6 @@ from experiments.stamp import write_page
 from glayers.activations import softmax
 from glayers.metrics import METRICS, intervals
 from glayers.metrics.events import Scored
-from glayers.metrics.metric import score
 
 RESULTS = Path(__file__).parents[1] / "results" / "upper_bounds.csv"
 ERRORS = ["ks", "kuiper", "ece", "smooth_ece", "mean_top_ks"]
@@ -139,7 +138,7 @@ def true_errors(cell: Cell, metrics: list[str]) -> dict[str, float]:
     found = {}
     for name in metrics:
         metric = METRICS[name]
-        found[name] = float(np.mean([score(metric.evaluate, event) for event in events[metric.about]]))
+        found[name] = float(np.mean([metric.score(event) for event in events[metric.about]]))
     return found
 
 

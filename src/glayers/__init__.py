@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glayers.decisions.threshold import threshold
     from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap, rows_needed
-    from glayers.predictions import Confidences, Predictions
+    from glayers.predictions import Confidences, MultiLabelPredictions, Predictions
     from glayers.predictions.source import read_confidences, read_predictions
     from glayers.report.card import model_card
     from glayers.shift import shift_test
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "rows_needed"]
 __all__ += ["set_report", "shift_test"]
 __all__ += ["decide", "estimate", "model_card", "net_benefit", "realised_costs", "threshold", "watch"]
-__all__ += ["Confidences", "Predictions", "read_confidences", "read_predictions"]
+__all__ += ["Confidences", "MultiLabelPredictions", "Predictions", "read_confidences", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "CalibratedClassifier", "GlayersError", "GlayersWarning"]
 
 # Where these names are defined. All other public names are those of `glayers.calibrators`.
@@ -35,8 +35,9 @@ _LAZY |= dict.fromkeys(["calibration_gap", "rows_needed"], "glayers.gap")
 _LAZY |= dict.fromkeys(["decide", "net_benefit", "realised_costs"], "glayers.decisions.costs")
 _LAZY |= {"estimate": "glayers.decisions.estimate", "set_report": "glayers.decisions.sets"}
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
-_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.calibrators"}
-_LAZY |= dict.fromkeys(["Confidences", "Predictions"], "glayers.predictions")
+_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn"}
+_LAZY |= dict.fromkeys(["load", "register"], "glayers.calibrators")
+_LAZY |= dict.fromkeys(["Confidences", "MultiLabelPredictions", "Predictions"], "glayers.predictions")
 _LAZY |= dict.fromkeys(["read_confidences", "read_predictions"], "glayers.predictions.source")
 
 

@@ -46,6 +46,16 @@ def sigmoid(logits: Any) -> Any:
     return top / (1.0 + xp.exp(-xp.abs(logits)))
 
 
+def log_sigmoid(logits: Any) -> Any:
+    """Logarithms of `sigmoid`, to full precision: log_sigmoid(-x) is the log-probability of the absence.
+
+    >>> log_sigmoid(np.array([[0.0, -1e4]])).round(4).tolist()
+    [[-0.6931, -10000.0]]
+    """
+    xp = array_namespace(logits)
+    return xp.clip(logits, max=0.0) - xp.log1p(xp.exp(-xp.abs(logits)))
+
+
 LINKS: dict[str, Callable[[Any], Any]] = {"softmax": softmax, "sigmoid": sigmoid}
 
 
@@ -76,6 +86,17 @@ def with_reference_class(logits: Any) -> Any:
         return logits
     xp = array_namespace(logits)
     return xp.concat([xp.zeros_like(logits), logits], axis=-1)
+
+
+def as_one_logit(logits: Any) -> Any:
+    """Turn the two logits of a binary model into one, whose sigmoid is the probability of class 1; one stays one.
+
+    >>> as_one_logit(np.array([[1.0, 3.0]])).tolist(), as_one_logit(np.array([[2.0]])).tolist()
+    ([[2.0]], [[2.0]])
+    """
+    if logits.shape[-1] == 1:
+        return logits
+    return logits[..., 1:] - logits[..., :1]
 
 
 def probabilities_of(logits: Array, dtype: Any = None) -> Array:

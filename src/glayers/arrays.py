@@ -165,7 +165,7 @@ def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns:
     """
     blocks = list(row_blocks(n_rows, n_columns))
     n_threads = min(available_threads(), len(blocks))
-    if n_threads == 1:
+    if n_threads <= 1:
         return [function(block) for block in blocks]
     from concurrent.futures import ThreadPoolExecutor  # on first use: one process in many needs it
 
@@ -175,7 +175,8 @@ def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns:
 
 def in_row_blocks(function: Callable[..., Array], *arrays: Array) -> Array:
     """Return a function of arrays (n, columns), computed for blocks of rows, so that what it allocates stays small."""
-    return np.concatenate(map_row_blocks(lambda rows: function(*(each[rows] for each in arrays)), *arrays[0].shape))
+    blocks = map_row_blocks(lambda rows: function(*(each[rows] for each in arrays)), *arrays[0].shape)
+    return np.concatenate(blocks or [function(*arrays)])
 
 
 def kish(total: Any, squares: Any) -> Any:
@@ -195,6 +196,13 @@ def effective_rows(weights: Array) -> float:
     """
     scaled = weights / (weights.max() or 1.0)  # squares of tiny weights would vanish
     return float(kish(scaled.sum(), scaled @ scaled))
+
+
+def effective_units(weights: Array, groups: Array | None) -> float:
+    """Return the effective number of rows with these weights, or of groups if there are any."""
+    if groups is not None:
+        weights = np.bincount(np.unique(groups, return_inverse=True)[1], weights)
+    return effective_rows(weights)
 
 
 def few_rows_note(weights: Array | None) -> str:

@@ -113,18 +113,18 @@ def check_probability_rows(probabilities: Array) -> None:
         row = _rows_sum_to_one(probabilities).argmin()
         raise BadPredictions(
             f"each row of probabilities must sum to 1; row {row} sums to {probabilities[row].sum():g}. Divide each "
-            f"row? {_IF_LOGITS}"
+            f"row? Not if a row may have several labels: use MultiLabelCalibrator. {_IF_LOGITS}"
         )
 
 
-def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
+def refuse_outside_unit_interval(values: Array, name: str, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
     lowest = -1e-6  # 1 - p computed in float32 may give slightly less than 0
     highest = 1 + _SUM_ROUNDING
-    if values.size == 0 or (values.min() >= lowest and values.max() <= highest):  # false for NaN
+    if values.min() >= lowest and values.max() <= highest:  # false for NaN
         return
     row, *column = np.argwhere(~((values >= lowest) & (values <= highest)))[0]
-    where = f"row {first_row + row} has {values[row, *column]:g}"
+    where = f"row {row} has {values[row, *column]:g}"
     raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 
 
@@ -188,7 +188,8 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     if labels.shape == (n_rows, n_classes):
         raise BadPredictions(
             "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1). If rows may "
-            "have several labels, use MultiLabelCalibrator and metrics.label_scorecards"
+            "have several labels, use MultiLabelCalibrator and metrics.label_scorecards. A metric takes soft labels in "
+            "Predictions(logits, labels)"
         )
     one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":
@@ -201,6 +202,23 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
         hint = " (are they numbered from 1?)"
     refuse(bad, labels, f"labels must be whole numbers in 0..{n_classes - 1}", hint)
     return labels.astype(np.int64)
+
+
+def label_distributions(values: object) -> Floats | None:
+    """Return soft labels, one distribution over the classes per row, and None for labels of any other kind.
+
+    >>> label_distributions([[0.75, 0.25], [0.0, 1.0]]) is None, label_distributions([[0, 1], [1, 0]]) is None
+    (False, True)
+    """
+    labels = to_numbers(values, "labels")
+    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind != "f":
+        return None
+    if not ((labels > 0) & (labels < 1)).any():  # one-hot, or several labels per row
+        return None
+    refuse(~((labels >= 0) & (labels <= 1)), labels, "soft labels must lie between 0 and 1")
+    sums = labels.sum(axis=1, dtype=np.float64)
+    refuse(~_rows_sum_to_one(labels), sums, "each row of soft labels must sum to 1", ". Divide each row by its sum")
+    return labels.astype(np.float64)
 
 
 def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
@@ -251,14 +269,18 @@ def check_groups(values: object, n_rows: int) -> Array:
     return groups
 
 
-def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
-    """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
+def check_label_matrix(values: object, shape: tuple[int, ...]) -> Floats:
+    """Return labels (n_rows, n_labels) of 0 and 1, NaN where they are missing; name the first bad entry."""
     labels: Array = to_numbers(values, "labels")
     if labels.shape != shape:
         expected = f"labels must have the shape of the logits, {shape}, 1 where a row has the label"
         raise BadPredictions(f"{expected}; got {labels.shape}. For one label per row, use another calibrator")
-    refuse((labels != 0) & (labels != 1), labels, "labels must be 0 or 1")
-    return labels.astype(np.int64)
+    if labels.dtype == object:  # pandas and JSON write None or NA where a value is missing
+        missing = np.array([cell is None or str(cell) == "<NA>" for cell in labels.flat]).reshape(shape)
+        labels = to_numbers(np.where(missing, np.nan, labels), "labels")
+    known = to_floats(labels, "labels")
+    refuse((known != 0) & (known != 1) & ~np.isnan(known), labels, "labels must be 0, 1, or NaN where they are missing")
+    return known
 
 
 def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:

@@ -17,6 +17,10 @@ class BadFile(GlayersError):
     """A file that cannot be read or written, or whose contents are refused."""
 
 
+# How to go on where few groups leave too few independent units.
+WITHOUT_GROUPS = "If rows of a group are independent, leave the groups out (--ignore-groups), or rename their column"
+
+
 class GlayersWarning(UserWarning):
     """Something the user should know, although the result is valid."""
 

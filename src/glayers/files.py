@@ -1,5 +1,6 @@
 """Bytes -> a file, written atomically: a reader finds the old file or the new one, never a part of it."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import BinaryIO
 
 from glayers.errors import BadFile, GlayersError, shown
 
+_LOGGER = logging.getLogger(__name__)
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 EXISTS = "already exists; use --force to replace it, or choose another name"
 MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
@@ -70,11 +72,11 @@ def write_whole(path: Path, data: bytes, *, force: bool = True) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        if not force and _linked(unfinished, target):
-            return
-        if target.exists():
-            unfinished.chmod(target.stat().st_mode)
-        unfinished.replace(target)
+        if force or not _linked(unfinished, target):
+            if target.exists():
+                unfinished.chmod(target.stat().st_mode)
+            unfinished.replace(target)
+    _LOGGER.info("wrote %s: %s bytes", path, f"{len(data):,}")
 
 
 @contextmanager

@@ -6,18 +6,20 @@ Holm's correction combines the tests.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.calibrators import Calibrator
+from glayers.calibrators import Calibrator, MultiLabelCalibrator
 from glayers.calibrators.base import check_calibrator
-from glayers.calibrators.class_shift import count_rows, same_frequencies
+from glayers.calibrators.class_shift import CountedRows, RowSummary, count_rows, same_frequencies
 from glayers.checks import number_between
+from glayers.errors import WITHOUT_GROUPS, BadPredictions
 from glayers.metrics import adjust
+from glayers.predictions import MultiLabelPredictions, Predictions
 from glayers.text_tables import json_ready, p_text
 
 __all__ = ["ShiftTest", "shift_test"]
@@ -37,6 +39,8 @@ class ShiftTest:
         The effective numbers of independent rows that were compared: one per group.
     level
         The level of all features together: rows like the calibration rows pass with this probability.
+    in_groups
+        Whether the rows had groups, each of which counts as one row.
     """
 
     p_values: dict[str, float]
@@ -44,6 +48,7 @@ class ShiftTest:
     rows: float
     calibration_rows: float
     level: float
+    in_groups: bool = False
 
     @property
     def p_value(self) -> float:
@@ -56,36 +61,49 @@ class ShiftTest:
         """Whether the rows differ significantly."""
         return self.p_value <= 1 - self.level
 
+    @property
+    def most_changed(self) -> str:
+        """The feature that changed most: labels if they did, as their change is the easiest to correct."""
+        changed = {name: p for name, p in self.p_values.items() if p <= 1 - self.level}
+        if "labels" in changed:
+            return "labels"
+        return min(changed, key=changed.__getitem__, default="")
+
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
         return json_ready(asdict(self) | {"p_value": self.p_value, "shifted": self.shifted})
 
     def __str__(self) -> str:
+        units = "groups" if self.in_groups else "rows"
         if math.isnan(self.p_value):
-            return f"too few rows ({self.rows:.0f}) to tell whether they look like the calibration rows"
+            advice = f": each group counts as one row. {WITHOUT_GROUPS}" if self.in_groups else ""
+            return f"too few {units} ({self.rows:.0f}) to tell whether they look like the calibration rows{advice}"
         if not self.shifted:
             p = p_text(self.p_value)
-            return f"no significant shift between {self.rows:,.0f} rows and the calibration rows ({p})"
-        parts = []
-        for name, p_value in sorted(self.p_values.items(), key=lambda feature: feature[1]):
-            if p_value <= 1 - self.level:
-                parts.append(f"{name} ({p_text(p_value)}; {self.changes[name]})")
-        return f"shift: these rows differ from the calibration rows in {', '.join(parts)}"
+            return f"no significant shift between {self.rows:,.0f} {units} and the calibration rows ({p})"
+        name = self.most_changed
+        p = p_text(self.p_values[name])
+        return f"shift: these rows differ from the calibration rows in {name}, where {self.changes[name]} ({p})"
 
 
 def shift_test(
-    calibrator: Calibrator, logits: Any, labels: Any = None, *, groups: Any = None, level: float = 0.95
+    calibrator: Calibrator | MultiLabelCalibrator,
+    logits: Any,
+    labels: Any = None,
+    *,
+    groups: Any = None,
+    level: float = 0.95,
 ) -> ShiftTest:
     """Test whether new rows look like the rows that a calibrator was fitted on.
 
     Parameters
     ----------
     calibrator
-        A fitted or loaded calibrator.
+        A fitted or loaded calibrator; one of several labels tests each of them.
     logits
         Logits (n, m) of the new rows, or `Predictions`.
     labels
-        Class numbers (n,), if they are known.
+        Class numbers (n,), if they are known, or the matrix of several labels.
     groups
         Group of each row (n,): rows of a group depend on each other, so that one of them counts.
     level
@@ -107,26 +125,60 @@ def shift_test(
     (False, True)
     """
     number_between(level, "level", 0, 1)
-    check_calibrator(calibrator)
-    given, labelled = calibrator._as_fitted_on(logits, labels, groups)
-    now = count_rows(given, calibrator._map_of_logits)
-    before = calibrator.calibration_rows_
-    names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-    predicted = now.counts(now.p.argmax(axis=1), given.n_classes)
-    tests = {"predicted classes": _compare_classes(np.array(before.predicted), predicted, names)}
+    rows = 0.0
+    calibration_rows = 0.0
+    in_groups = False
+    p_values = {}
+    changes = {}
+    for part, fitted, values, truth, units in _parts(calibrator, logits, labels, groups):
+        given, labelled = fitted._as_fitted_on(values, truth, units)
+        in_groups = in_groups or given.groups is not None
+        now = count_rows(given, fitted._map_of_logits)
+        before = fitted.calibration_rows_
+        rows = max(rows, now.total)
+        calibration_rows = max(calibration_rows, before.rows)
+        for name, p_value, change in _compared(before, now, given if labelled else None, fitted.class_names_):
+            p_values[part + name] = p_value
+            changes[part + name] = change
+    adjusted = adjust(list(p_values.values())).tolist()
+    return ShiftTest(dict(zip(p_values, adjusted, strict=True)), changes, rows, calibration_rows, level, in_groups)
+
+
+def _parts(calibrator: Any, logits: Any, labels: Any, groups: Any) -> Iterator[tuple[str, Calibrator, Any, Any, Any]]:
+    """Yield what to compare: a calibrator and its rows, or those of each of several labels, with a prefix."""
+    if not isinstance(calibrator, MultiLabelCalibrator):
+        check_calibrator(calibrator)
+        yield "", calibrator, logits, labels, groups
+        return
+    if isinstance(logits, MultiLabelPredictions):
+        if labels is not None or groups is not None:
+            raise BadPredictions("MultiLabelPredictions have their own labels; leave labels= and groups= out")
+    elif labels is not None:
+        logits = calibrator.record(logits, labels, None, groups)
+    if isinstance(logits, MultiLabelPredictions):
+        for number, rows in calibrator.rows_of_labels(logits).items():
+            yield f"{calibrator.names[number]}: ", calibrator.calibrators_[number], rows, None, None
+        return
+    for number, column in enumerate(calibrator._checked(logits).T):
+        yield f"{calibrator.names[number]}: ", calibrator.calibrators_[number], column[:, None], None, groups
+
+
+def _compared(
+    before: RowSummary, now: CountedRows, labelled: Predictions | None, names: Sequence[str] | None
+) -> Iterator[tuple[str, float, str]]:
+    """Yield each feature, its p-value and its largest change, in words."""
+    n_classes = len(before.predicted)
+    names = names or [f"class {c}" for c in range(n_classes)]
+    predicted = now.counts(now.p.argmax(axis=1), n_classes)
+    yield "predicted classes", *_compare_classes(np.array(before.predicted), predicted, names)
     for name, histogram in before.histograms.items():
         old = np.array(histogram.counts)
         new = now.counts(histogram.bins(now.features[name]), len(old))
-        tests[name] = (same_frequencies(old, new), histogram.largest_change(old, new, "before"))
-    if labelled:
-        known = now.counts(given.labels[now.places], given.n_classes)
-        tests["labels"] = _compare_classes(before.rows * np.array(before.frequencies), known, names)
-    p_values = {name: p_value for name, (p_value, _) in tests.items()}
-    tested = [name for name, p_value in p_values.items() if not math.isnan(p_value)]
-    adjusted = adjust([p_values[name] for name in tested]).tolist()
-    p_values |= dict(zip(tested, adjusted, strict=True))
-    changes = {name: change for name, (_, change) in tests.items()}
-    return ShiftTest(p_values, changes, now.total, before.rows, level)
+        change = histogram.largest_change(old, new, "of the calibration rows", "of these")
+        yield name, same_frequencies(old, new), change
+    if labelled is not None:
+        known = now.counts(labelled.labels[now.places], n_classes)
+        yield "labels", *_compare_classes(before.rows * np.array(before.frequencies), known, names)
 
 
 def _compare_classes(before: Floats, now: Floats, names: Sequence[str]) -> tuple[float, str]:
@@ -136,4 +188,4 @@ def _compare_classes(before: Floats, now: Floats, names: Sequence[str]) -> tuple
     old = 100 * before / before.sum()
     new = 100 * now / now.sum()
     place = int(np.abs(new - old).argmax())
-    return p_value, f"{names[place]}: {old[place]:.1f} % before, {new[place]:.1f} % now"
+    return p_value, f"{names[place]} is {old[place]:.1f} % of the calibration rows but {new[place]:.1f} % of these"

@@ -15,6 +15,29 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 
+class Tabled:
+    """A record that prints as a table with notes, also as Markdown and in notebooks. The first cells are headings."""
+
+    def cells(self) -> Sequence[Sequence[str]]:
+        """Return the table, a line of headings first."""
+        raise NotImplementedError
+
+    def footnotes(self) -> list[str]:
+        """Return the lines below the table."""
+        return []
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown, with its notes."""
+        notes = [note.replace("*", r"\*") for note in self.footnotes()]
+        return "\n\n".join([markdown_table(self.cells()), *notes])
+
+    def _repr_html_(self) -> str:
+        return html_table(self.cells(), self.footnotes())
+
+    def __str__(self) -> str:
+        return "\n".join([aligned_table(self.cells()), *self.footnotes()])
+
+
 def shortened(name: str, most: int = 40) -> str:
     """Return a name that fits a menu, an axis or a title: cut to `most` characters if it is longer.
 

@@ -173,7 +173,7 @@ def test_it_is_searched_cross_validated_copied_and_pickled() -> None:
     x, y = rows()
     pipeline = make_pipeline(StandardScaler(), CalibratedClassifier(GaussianNB(), "temperature"))
     grid = {
-        "calibratedclassifier__calibrator": ["temperature", "vector"],
+        "calibratedclassifier__method": ["temperature", "vector"],
         "calibratedclassifier__estimator__var_smoothing": [1e-9, 1e-3],
     }
     search = GridSearchCV(pipeline, grid, scoring="neg_log_loss", cv=2).fit(x, y)
@@ -185,9 +185,10 @@ def test_it_is_searched_cross_validated_copied_and_pickled() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (CalibratedClassifier(GaussianNB(), "temperatur"), "calibrator must be a calibrator.*got 'temperatur'"),
-        (CalibratedClassifier(GaussianNB(), GaussianNB()), "calibrator must be a calibrator"),
+        (CalibratedClassifier(GaussianNB(), "temperatur"), "a calibrator must be.*got 'temperatur'"),
+        (CalibratedClassifier(GaussianNB(), 7), "a calibrator must be"),
         (CalibratedClassifier(GaussianNB()).set_params(ensemble="often"), "ensemble must be True, False"),
+        (CalibratedClassifier(GaussianNB()).set_params(ensemble=np.ones(2)), "ensemble must be True, False"),
         (CalibratedClassifier(SVC(decision_function_shape="ovo")), None),
     ],
 )

@@ -20,10 +20,18 @@ from glayers import (
     GLayers,
     GlayersWarning,
     IsotonicCalibration,
+    MultiLabelCalibrator,
     PaperGLayers,
     TemperatureScaling,
 )
-from glayers.bridges.torch import CalibratedNetwork, calibrate, collect_logits, strip_softmax, to_module
+from glayers.bridges.torch import (
+    CalibrateAfterTraining,
+    CalibratedNetwork,
+    calibrate,
+    collect_logits,
+    strip_softmax,
+    to_module,
+)
 from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError
 from tests.bridges.one_logit import same_width
@@ -283,6 +291,71 @@ def test_without_a_calibrator_the_recommended_one_is_fitted() -> None:
     assert isinstance(calibrated.calibrator, AutoCalibrator)
     assert calibrated.calibrator.diagnostics_.loss_after < calibrated.calibrator.diagnostics_.loss_before
     assert calibrated.calibrator.class_names_ == ("a", "b", "c")
+
+
+def several_labels() -> tuple[Tensor, Tensor]:
+    """Logits that are three times too large for independent labels."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(400, 3, generator=generator)
+    return 3 * z, torch.bernoulli(torch.sigmoid(z), generator=generator)
+
+
+@pytest.mark.parametrize("names", [None, ("wind", "rain", "hail")])
+def test_rows_with_several_labels_are_calibrated_label_by_label(names: Any) -> None:
+    z, labels = several_labels()
+    labels[:40, 1] = torch.nan  # missing
+    network: Any = nn.Sequential(nn.Identity())
+    network.config = SimpleNamespace(id2label=dict(enumerate(names or "")))
+    calibrated = calibrate(network, [(z[:250], labels[:250]), (z[250:], labels[250:])], MultiLabelCalibrator())
+    expected = MultiLabelCalibrator().fit(z.numpy(), labels.numpy())
+    assert calibrated.predict_proba(z).numpy() == pytest.approx(expected.predict_proba(z.numpy()), abs=1e-6)
+    assert torch.sigmoid(calibrated(z)).numpy() == pytest.approx(calibrated.predict_proba(z).numpy(), abs=1e-6)
+    assert calibrated.calibrator.class_names_ == names
+    pixels = z.T.reshape(1, 3, 20, 20)
+    by_pixel = calibrate(
+        nn.Identity(), [(pixels, labels.T.reshape(1, 3, 20, 20))], MultiLabelCalibrator(), class_axis=1
+    )
+    found = by_pixel.predict_proba(pixels).reshape(3, -1).T
+    assert found.numpy() == pytest.approx(expected.predict_proba(z.numpy()), abs=1e-6)
+
+
+def test_labels_in_another_shape_than_several_labels_need_are_refused() -> None:
+    z, labels = several_labels()
+    with pytest.raises(BadPredictions, match=r"several labels per row must have the shape of the logits, \(400, 3\)"):
+        calibrate(nn.Identity(), [(z, labels[:, 0])], MultiLabelCalibrator())
+    with pytest.raises(BadPredictions, match=r"If a row may have several labels, calibrate with MultiLabelCalibrator"):
+        calibrate(nn.Identity(), [(z, labels)], "temperature")
+    with pytest.raises(BadPredictions, match="class_names must be 3 different names"):
+        calibrate(nn.Identity(), [(z, labels)], MultiLabelCalibrator(), class_names="ab")
+    unused: Any = iter(())  # names are checked before the loader is read
+    with pytest.raises(BadPredictions, match="class_names must be 3 different names"):
+        calibrate(nn.Identity(), unused, MultiLabelCalibrator(), class_names=["a", "a", "b"])
+
+
+def test_ignored_labels_are_missing_and_names_become_text(tmp_path: Path) -> None:
+    z, labels = several_labels()
+    missing, ignored = labels.clone(), labels.long()
+    missing[:40, 1], ignored[:40, 1] = torch.nan, -100
+    names: Any = [1, 2, 3]
+    one, other = (
+        calibrate(nn.Identity(), [(z, given)], MultiLabelCalibrator(), class_names=names)
+        for given in (missing, ignored)
+    )
+    assert torch.equal(one.predict_proba(z), other.predict_proba(z))
+    assert one.calibrator.class_names_ == ("1", "2", "3")
+    one.save(tmp_path / "labels.safetensors")
+
+
+def test_the_callbacks_keep_one_logit_and_take_several_labels() -> None:
+    z, labels = several_labels()
+    callback = CalibrateAfterTraining("platt")
+    callback._calibrate(nn.Identity(), [(z[:, :1], labels[:, 0])])
+    assert callback.calibrated is not None
+    assert callback.calibrated(z[:, :1]).shape == (400, 1)
+    callback = CalibrateAfterTraining(MultiLabelCalibrator())
+    callback._calibrate(nn.Identity(), [(z, labels)])
+    assert callback.calibrated is not None
+    assert callback.calibrated(z).shape == (400, 3)
 
 
 def temperature(columns: int = 4) -> TemperatureScaling:

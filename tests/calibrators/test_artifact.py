@@ -189,7 +189,7 @@ UNSAVABLE: dict[str, tuple[Callable[[], Calibrator], str]] = {
         lambda: VectorScaling(strength=1.0).set_params(random_state=np.random.RandomState(0)),
         "the setting random_state is a RandomState.*set_params",
     ),
-    "a class of one's own": (Quiet, "Quiet is not a calibrator of glayers"),
+    "a class of one's own": (Quiet, "Quiet is not registered, so `load` would not find it"),
 }
 
 
@@ -245,6 +245,7 @@ def test_a_full_disk_and_an_interrupt_leave_the_old_file(
         assert saved.read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_the_same_fit_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     code = (
         "import sys\n"

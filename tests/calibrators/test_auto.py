@@ -183,7 +183,7 @@ def test_no_label_costs_tens_of_nats() -> None:
         assert np.array_equal(log_p.argmax(axis=1), z.argmax(axis=1))
         masked = np.where(np.arange(5) == 4, -np.inf, z)
         assert (fitted.predict_proba(masked)[:, 4] == 0).all()
-        assert "is spread over all classes, for labels that no row has shown." in str(fitted.selection_)
+        assert "Every class keeps a tiny minimum probability" in str(fitted.selection_)
 
 
 def test_the_uniform_share_is_the_same_in_the_map_and_in_what_was_held_out() -> None:
@@ -283,8 +283,7 @@ def test_a_small_budget_leaves_g_layers_out_and_says_so() -> None:
     fitted = quietly(AutoCalibrator(time_budget=0, n_folds=2), *crooked(200))
     assert "Not fitted: g-layers. It would take about" in str(fitted.selection_)
     assert names_of(fitted) == ["uncalibrated", "temperature", "model"]
-    few = quietly(AutoCalibrator(n_folds=2), *crooked(99))
-    assert few.selection_.left_out["g-layers"] == "99 rows are too few; it needs at least 100"
+    assert not quietly(AutoCalibrator(n_folds=2), *crooked(60)).selection_.left_out  # few rows are no reason
 
 
 def test_the_time_of_g_layers_grows_with_rows_and_classes() -> None:
@@ -395,6 +394,7 @@ def test_many_rows_teach_by_a_sample_and_temperature_by_all(monkeypatch: pytest.
     assert AutoCalibrator(time_budget=0).fit(z, labels).out_of_fold_ is None
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_rows_fill_no_memory() -> None:
     # A copy of the logits in float64 would take 49 MB, and one per part several times as much.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from glayers import (
@@ -101,6 +102,17 @@ def test_a_group_whose_rows_are_separable_stays_near_the_common_calibrator() -> 
     moved = np.log(fitted.predict_proba(fresh, np.full(500, "Oslo"))) - np.log(fitted.common_.predict_proba(fresh))
     assert np.abs(moved).max() < 3
     assert np.abs(moved).mean() > 0.01, "they say something, though"
+
+
+def test_labels_may_be_names_of_the_columns(tmp_path: Path) -> None:
+    z, labels, site = drawn(600, 0)
+    frame = pd.DataFrame(z, columns=["a", "b", "c", "d", "e"][: z.shape[1]])
+    fitted = method().fit(frame, frame.columns.to_numpy()[labels], site)
+    numbered = method().fit(frame, labels, site)
+    assert (fitted.predict(frame, site) == frame.columns.to_numpy()[numbered.predict(frame, site)]).all()
+    fitted.save(tmp_path / "g.safetensors")
+    again: Any = load(tmp_path / "g.safetensors")
+    assert (again.predict(frame, site) == fitted.predict(frame, site)).all()
 
 
 def test_a_file_keeps_the_groups(tmp_path: Path) -> None:

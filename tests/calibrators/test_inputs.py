@@ -13,6 +13,7 @@ from glayers import (
     GlayersWarning,
     Predictions,
     TemperatureScaling,
+    VectorScaling,
     compare,
     load,
     metrics,
@@ -52,9 +53,7 @@ def test_probabilities_are_calibrated_as_their_logarithms(tmp_path: Path) -> Non
     assert np.allclose(told.apply(rows).probabilities(), told.predict_proba(softmax(z)))
     binary = TemperatureScaling(inputs="probabilities").fit(softmax(z[:, :2])[:, 1:], labels % 2)
     assert np.allclose(binary.predict_proba([[0.5]]), 0.5)
-    with pytest.raises(
-        BadPredictions, match=r"each row of probabilities must sum to 1; row 0 sums to .*Divide each row"
-    ):
+    with pytest.raises(BadPredictions, match=r"must sum to 1; row 0 sums to .*Divide each row.*several labels: use"):
         told.predict_proba(np.full_like(z, 0.3))
 
 
@@ -150,3 +149,50 @@ def test_probabilities_without_a_name_go_through_the_command_line(
     assert run("apply", "m.safetensors", "p.npy", "--probabilities", "-o", "after.npz").exit_code == 0
     after = np.load("after.npz")["probabilities"]
     assert np.allclose(after, load("m.safetensors").predict_proba(p))
+
+
+def test_labels_given_by_name_come_back_by_name(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(300, 3))
+    numbers = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    names = np.array(["zebra", "ant", "mole"])  # not sorted
+    frame = pd.DataFrame(z, columns=names)
+    for labels in (names[numbers], pd.Categorical(names[numbers]), names[numbers].astype(object)):
+        fitted = TemperatureScaling().fit(frame, labels)
+        p = fitted.predict_proba(frame)
+        assert fitted.predict(frame).tolist() == names[p.argmax(axis=1)].tolist()
+        assert fitted.classes_.tolist() == names.tolist()
+        np.testing.assert_array_equal(p, TemperatureScaling().fit(frame, numbers).predict_proba(z))
+    fitted.save(tmp_path / "m.safetensors")
+    assert load(tmp_path / "m.safetensors").predict(z).tolist() == fitted.predict(z).tolist()
+    assert fitted.adapt(frequencies=[1, 1, 2]).predict(z)[0] in names
+    by_number = TemperatureScaling().fit(frame, numbers)
+    assert by_number.predict(z).tolist() == p.argmax(axis=1).tolist()
+    by_number.save(tmp_path / "n.safetensors")
+    assert load(tmp_path / "n.safetensors").predict(z).tolist() == p.argmax(axis=1).tolist()
+    with pytest.raises(BadPredictions, match="row 7 has cat"):
+        TemperatureScaling().fit(frame, np.where(np.arange(300) == 7, "cat", names[numbers]))
+
+
+def test_soft_labels_go_with_weights_groups_and_masked_classes() -> None:
+    z, _ = tilted()
+    n, k = z.shape
+    soft = 0.8 * softmax(z / 3) + 0.2 / k
+    weights = np.repeat([0.0, 1.0, 3.0], [n // 3, n // 3, n - 2 * (n // 3)])
+    counted = weights > 0
+    whole = TemperatureScaling().fit(z, soft, weights, groups=np.arange(n) // 2)
+    assert whole.temperature_ == TemperatureScaling().fit(z[counted], soft[counted], weights[counted]).temperature_
+    z[:5, 1] = -np.inf
+    with pytest.raises(BadPredictions, match=r"labels must be possible classes; row .* has 1, whose logit is -inf"):
+        TemperatureScaling().fit(z, soft)
+    soft[:5, 1] = 0.0
+    soft /= soft.sum(axis=1, keepdims=True)
+    assert (VectorScaling().fit(z, soft).predict_proba(z)[:5, 1] == 0).all()
+    for odd, said in (
+        (0.9 * soft, "each row of soft labels must sum to 1; row 0 has 0.9"),
+        (soft - 0.1, "must lie be"),
+    ):
+        with pytest.raises(BadPredictions, match=said):
+            TemperatureScaling().fit(z, odd)
+    with pytest.raises(BadPredictions, match=r"A metric takes soft labels in Predictions\(logits, labels\)"):
+        metrics.nll(softmax(z), soft)

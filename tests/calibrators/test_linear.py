@@ -207,6 +207,22 @@ def test_noise_is_answered_with_temperature_scaling() -> None:
     assert "back to temperature scaling" in found.diagnostics_.reason
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_an_odir_matrix_of_few_rows_is_not_taken_for_better_than_temperature(seed: int) -> None:
+    """Nearly nothing is penalised: held-out predictions near the fit to all rows would know their own labels."""
+    rng = np.random.default_rng(seed)
+    rows, classes = np.arange(540), 30
+    z = rng.normal(size=(len(rows), classes))
+    z[rows, rng.integers(classes, size=len(rows))] += 5
+    y = np.where(rng.random(len(rows)) < 0.8, z.argmax(axis=1), z.argsort(axis=1)[:, -2])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")  # also of classes without a row
+        found = MatrixScaling(penalty="odir").fit(z[:40], y[:40])
+    assert any("falls back to temperature scaling" in str(each.message) for each in seen)
+    assert found.diagnostics_.converged
+    assert found.n_parameters_ == 1
+
+
 @pytest.mark.parametrize("make", TUNED)
 def test_out_of_fold_predictions_are_worth_what_new_rows_show(make: Any) -> None:
     z, y = sample(rows=4_000, seed=3)

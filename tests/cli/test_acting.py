@@ -12,6 +12,8 @@ from glayers import Predictions, TemperatureScaling, decide, load
 from glayers.cli import app
 from glayers.decisions.estimate import ESTIMATED
 from glayers.errors import BadFile
+from glayers.predictions.contents import Reading
+from glayers.predictions.source import Source
 
 
 def rows(seed: int, n: int, factor: float = 1.5) -> Predictions:
@@ -57,12 +59,13 @@ def test_decide_compares_costs(tmp_path: Path, model: str) -> None:
     costs = tmp_path / "costs.csv"
     costs.write_text("0,1,1,0.4\n1,0,1,0.4\n8,8,0,0.4\n")  # the last action is to abstain
     found = json.loads(run("decide", test, "--model", model, "--costs", str(costs), "--json"))
-    assert list(found["costs"]) == ["calibrated", "uncalibrated", "best constant action"]
-    assert found["savings"]["best constant action"]["low"] > 0
+    assert list(found["lines"]) == ["calibrated", "uncalibrated", "best constant action"]
+    assert found["lines"]["best constant action"]["saved by calibrated"]["low"] > 0
     costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
     command = ["decide", test, "--model", model, "--costs", str(costs), "--json"]
-    assert json.loads(run(*command, "--abstain", "0.4"))["costs"] == found["costs"]
-    assert json.loads(run(*command))["costs"]["calibrated"]["value"] > found["costs"]["calibrated"]["value"]
+    assert json.loads(run(*command, "--abstain", "0.4"))["lines"] == found["lines"]
+    alone = json.loads(run(*command))["lines"]["calibrated"]["cost"]["value"]
+    assert alone > found["lines"]["calibrated"]["cost"]["value"]
     costs.write_text("0,1\n1\n")
     assert "one line per class" in run("decide", test, "--costs", str(costs), status=1)
 
@@ -118,6 +121,51 @@ def test_a_refused_estimate_leaves_no_old_numbers_for_prometheus(tmp_path: Path,
     assert numbers.read_text() == "glayers_estimate_refused 1.0\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["score", "--model", "MODEL"],
+        ["threshold", "--accuracy", "70%"],
+        ["watch", "MODEL", "--state", "state.json"],
+        ["estimate", "--model", "MODEL"],
+    ],
+)
+def test_a_command_that_fails_leaves_no_old_numbers_for_prometheus(
+    tmp_path: Path, model: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbers = tmp_path / "glayers.prom"
+    verb, *options = [model if word == "MODEL" else word for word in words]
+    if verb == "watch":
+        verb, *options = verb, options[0], "new.npz", *options[1:]
+    else:
+        options = ["new.npz", *options]
+    saved(tmp_path / "new.npz", rows(2, 900))
+    run(verb, *options, "--prometheus", str(numbers))
+    assert "refused" not in numbers.read_text()
+    (tmp_path / "new.npz").unlink()
+    run(verb, *options, "--prometheus", str(numbers), status=1)
+    assert numbers.read_text() == f"glayers_{verb}_refused 1.0\n"
+
+
+def test_watch_refuses_another_model_on_an_old_state_file(tmp_path: Path, model: str) -> None:
+    other, state = str(tmp_path / "other.safetensors"), str(tmp_path / "state.json")
+    TemperatureScaling().fit_predictions(rows(77, 500)).save(other)
+    run("watch", model, saved(tmp_path / "0.npz", rows(10, 300)), "--state", state)
+    again = saved(tmp_path / "1.npz", rows(11, 300))
+    assert "another model" in run("watch", other, again, "--state", state, status=1).replace("\n", " ")
+    assert "No alarm" in run("watch", model, again, "--state", state)
+
+
+def test_score_names_the_reason_of_a_refused_estimate(tmp_path: Path, model: str) -> None:
+    new, kept = tmp_path / "new.npz", tmp_path / "estimate.json"
+    np.savez(new, logits=3 * rows(2, 2000).logits)
+    kept.write_text(CliRunner().invoke(app, ["estimate", str(new), "--model", model, "--json"]).stdout)
+    labelled = saved(tmp_path / "labelled.npz", rows(2, 2000))
+    said = run("score", labelled, "--model", model, "--estimate", str(kept), status=1)
+    assert "holds no estimate, because `glayers estimate` ended with an error: these rows are of another kind" in said
+
+
 def test_a_file_that_cannot_be_written_gives_one_json_document(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,39 +199,75 @@ def test_confidences_have_estimates_and_costs_but_no_classes(tmp_path: Path) -> 
     assert "F1" not in said
     assert "lowest_f1" not in (tmp_path / "e.prom").read_text()
     costs.write_text("1\n0\n")  # a wrong answer costs 1
-    assert "calibrated saves" in run("decide", str(log), "--model", str(model), "--costs", str(costs), "--abstain=0.3")
+    assert "saved by calibrated" in run(
+        "decide", str(log), "--model", str(model), "--costs", str(costs), "--abstain=0.3"
+    )
 
 
-def test_decide_never_replaces_the_file_of_labels(tmp_path: Path) -> None:
-    paths = {name: tmp_path / name for name in ("logits.npy", "labels.npy", "costs.csv")}
-    np.save(paths["logits.npy"], np.eye(3))
-    np.save(paths["labels.npy"], np.arange(3))
-    np.savetxt(paths["costs.csv"], 1 - np.eye(3), delimiter=",")
-    before = paths["labels.npy"].read_bytes()
-    command = ["decide", str(paths["logits.npy"]), "--labels", str(paths["labels.npy"])]
-    command += ["--costs", str(paths["costs.csv"]), "-o", str(paths["labels.npy"]), "--force"]
-    run(*command, status=2)
-    assert paths["labels.npy"].read_bytes() == before
+def test_apply_never_replaces_the_table_of_costs(tmp_path: Path, model: str) -> None:
+    new, costs = saved(tmp_path / "new.npz", rows(2, 30)), tmp_path / "costs.csv"
+    costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
+    run("apply", model, new, "-o", str(costs), "--costs", str(costs), "--force", status=1)
+    assert costs.read_text() == "0,1,1\n1,0,1\n8,8,0\n"
 
 
-def test_decide_writes_the_action_of_each_row(tmp_path: Path, model: str) -> None:
-    new, costs, actions = tmp_path / "new.npz", tmp_path / "costs.csv", tmp_path / "actions.csv"
+@pytest.mark.parametrize("ending", [".csv", ".npz", ".jsonl", ".parquet"])
+def test_apply_writes_the_action_of_each_row(tmp_path: Path, model: str, ending: str) -> None:
+    new, costs, actions = tmp_path / "new.npz", tmp_path / "costs.csv", tmp_path / f"actions{ending}"
     logits = rows(2, 300).logits
     np.savez(new, logits=logits)
     costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
-    command = ["decide", str(new), "--model", model, "--costs", str(costs), "--abstain", "0.4", "-o", str(actions)]
-    assert "wrote the actions of 300 rows" in run(*command)
-    heading, *written = actions.read_text().splitlines()
+    run("apply", model, str(new), "-o", str(actions), "--costs", str(costs), "--abstain", "0.4")
     expected = decide(load(model).predict_proba(logits), np.loadtxt(costs, delimiter=","), abstain=0.4)
-    assert heading == "action"
-    assert written == list(map(str, expected))
-    assert set(written) == {"0", "1", "2", "3"}
-    assert "already exists" in run(*command, status=1).replace("\n", " ")
-    run(*command, "--force")
-    assert json.loads(run(*command, "--force", "--json")) == {"rows": 300, "output": str(actions)}
-    assert "no labels" in run(*command[:-2], status=1)
-    assert "the ending .csv" in run(*command[:-1], str(tmp_path / "actions.npz"), status=2)
-    assert not (tmp_path / "actions.npz").exists()
+    assert set(expected) == {0, 1, 2, 3}
+    if ending == ".npz":
+        with np.load(actions) as arrays:
+            written = arrays["action"]
+    else:
+        contents = Source.of([actions], Reading(others=True), needs_labels=False).contents
+        assert contents is not None
+        written = contents.others["action"]
+    assert list(map(int, written)) == expected.tolist()
+    if ending == ".csv":
+        said = run("apply", model, str(new), "-o", str(tmp_path / "a.npy"), "--costs", str(costs), status=2)
+        assert "no place for sets or actions" in " ".join(said.split())
+
+
+def test_actions_of_confidences_are_written_too(tmp_path: Path) -> None:
+    confidence = np.linspace(0.05, 0.95, 200)
+    model, costs, new = tmp_path / "c.safetensors", tmp_path / "costs.csv", tmp_path / "new.csv"
+    TemperatureScaling(inputs="confidence").fit(
+        confidence, np.random.default_rng(0).uniform(size=200) < confidence
+    ).save(model)
+    new.write_text("confidence\n0.1\n0.9\n")
+    costs.write_text("1\n0\n")
+    run("apply", str(model), str(new), "-o", str(tmp_path / "a.csv"), "--costs", str(costs), "--abstain", "0.5")
+    heading, *written = (tmp_path / "a.csv").read_text().splitlines()
+    place = heading.split(",").index("action")
+    assert [line.split(",")[place] for line in written] == ["1", "0"]
+
+
+def test_json_says_what_was_run_whether_it_was_refused_or_not(tmp_path: Path, model: str) -> None:
+    new, other = saved(tmp_path / "new.npz", rows(2, 2000)), saved(tmp_path / "other.npz", rows(2, 2000, factor=6))
+    state = str(tmp_path / "state.json")
+    condition = ["--fail-if", "accuracy < 5 %"]
+    for words, verdict in (
+        (["estimate", new, "--model", model, *condition], "estimated"),
+        (["threshold", new, "--model", model, "--accuracy", "80%"], "found"),
+        (["watch", model, new, "--state", state], "no alarm"),
+    ):
+        found = json.loads(run(*words, "--json"))
+        assert (found["verdict"], found["failed"], found["model"]) == (verdict, [], model)
+        assert {"version", "time"} < found.keys()
+        assert found.get("file", found.get("batch")) == new
+        if "--fail-if" in words:
+            assert found["conditions"] == ["accuracy < 5 %"]
+    refused = CliRunner().invoke(app, ["estimate", other, "--model", model, *condition, "--json"])
+    assert refused.exit_code == 1
+    found = json.loads(refused.stdout)
+    assert (found["verdict"], found["file"], found["conditions"]) == (None, other, ["accuracy < 5 %"])
+    failed = json.loads(run("threshold", new, "--accuracy", "99.99%", "--json", status=3).partition("failed:")[0])
+    assert (failed["verdict"], failed["failed"], failed["confidence"]) == ("failed", ["no threshold"], None)
 
 
 def test_score_says_how_good_an_estimate_was(tmp_path: Path, model: str) -> None:
@@ -219,9 +303,7 @@ def test_watch_raises_an_alarm_and_tells_prometheus(tmp_path: Path, model: str) 
     for night in range(3):
         batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300))
         expected = "No verdict yet" if night == 0 else "No alarm"
-        assert expected in run("watch", model, batch, *options, "--plot", str(tmp_path / "wealth.png"))
-    assert (tmp_path / "wealth.png").read_bytes().startswith(b"\x89PNG")
-    assert "one of .png" in run("watch", model, batch, *options, "--plot", "wealth.txt", status=2)
+        assert expected in run("watch", model, batch, *options)
     assert "glayers_watch_alarm 0.0\n" in numbers.read_text()
     for night in range(3, 9):
         batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300, factor=4.0))
@@ -267,3 +349,30 @@ def test_an_empty_table_of_costs_is_one_error(tmp_path: Path) -> None:
     assert "one line per class" in run("decide", test, "--costs", str(tmp_path / "costs.csv"), status=1).replace(
         "\n", " "
     )
+
+
+def test_thresholds_of_several_labels_are_pooled_or_of_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(3000, 2))
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)
+    path = str(tmp_path / "labels.npz")
+    np.savez(path, logits=z, labels=labels, class_names=["cat", "dog"])
+    pooled = run("threshold", path, "--accuracy", "90%")
+    assert "pooled over 2 labels; --event label:NAME finds the threshold of one" in pooled
+    assert "of 6,000 rows" in pooled
+    of_one = run("threshold", path, "--accuracy", "30%", "--event", "label:dog")
+    assert "pooled" not in of_one
+    assert "of all 3,000 answers" in of_one
+    cow = run("threshold", path, "--accuracy", "90%", "--event", "label:cow", status=1)
+    assert "no label 'cow' has rows; there are cat, dog" in cow
+
+
+def test_info_names_weights_and_adapted_frequencies(tmp_path: Path) -> None:
+    given = rows(0, 400)
+    weights = np.where(np.arange(400) < 40, 10.0, 1.0)
+    fitted = TemperatureScaling().fit(given.logits, given.labels, weights).adapt(frequencies=[0.8, 0.1, 0.1])
+    fitted.save(tmp_path / "adapted.safetensors")
+    said = run("info", str(tmp_path / "adapted.safetensors"))
+    assert "weights and groups leave 132 effective rows" in said
+    assert "adapted to other class frequencies: class 0 from " in said
+    assert "to 80.0 %" in said

@@ -1,5 +1,6 @@
 """Bad input gives one clear line, exit status 1, and a traceback only for a bug."""
 
+import json
 import warnings
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_a_bug_shows_its_traceback_and_has_a_status_of_its_own(folder: Path, mon
     def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("glayers.cli.scoring.ks_test", broken)
+    monkeypatch.setattr("glayers.cli.scoring.calibration_test", broken)
     done = run("score", "test.npz")
     assert done.exit_code == 70
     lines = done.stderr.splitlines()
@@ -117,6 +118,15 @@ def test_names_of_labels_are_as_many_as_labels(folder: Path) -> None:
     labels = np.tile([[0, 1], [1, 0]], (10, 1))
     np.savez("several.npz", logits=logits, labels=labels, class_names=["cat", "dog", "fox"])
     assert "class_names must be 2 different names" in complaint(run("score", "several.npz"))
+
+
+def test_counts_of_many_rows_are_scored_as_many_rows_are(folder: Path) -> None:
+    np.savez("counted.npz", logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 0], counts=[90_000, 30_000])
+    found = json.loads(run("score", "counted.npz", "--json").stdout)
+    assert found["all"]["rows"] == 120_000
+    assert found["all"]["accuracy"] == pytest.approx(0.75)
+    assert found["all"]["nll"] == pytest.approx(0.75 * np.log1p(np.exp(-2)) + 0.25 * np.log1p(np.e))
+    assert found["tested_rows"] == 25_000
 
 
 def test_counts_that_stand_for_millions_of_rows_are_refused_in_words(folder: Path) -> None:

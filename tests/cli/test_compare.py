@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import glayers
-from glayers import CALIBRATORS, read_predictions
-from glayers.calibrators import METHODS
+from glayers import CALIBRATORS, __version__, read_predictions
 from glayers.cli.arguments import method_names
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from tests.cli.running import complaint, run, usage_error
@@ -33,11 +32,11 @@ def test_the_numbers_are_those_of_compare(folder: Path) -> None:
 def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder: Path) -> None:
     lines = run("compare", "calibration.npz", "test.npz", "--methods", "temperature, vector").stdout.splitlines()
     assert lines[0] == "test.npz: fitted on 90 rows, scored on 150"
-    assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
-    answers = [line for line in lines if line.startswith(("uncalibrated: ", "temperature: ", "vector: "))]
-    assert answers[0].startswith("uncalibrated: not calibrated (p <= 0.01); significant: KS (confidence), ")
-    assert answers[1].startswith("uncalibrated: overconfident (mean confidence")
-    assert len(answers) == 4
+    assert lines[1].startswith("uncalibrated: the model is overconfident by ")
+    assert lines[2].startswith("uncalibrated: not calibrated (p <= 0.01); significant: KS (confidence), ")
+    assert lines[3].startswith("temperature: 150 rows are too few to tell")
+    table = lines[lines.index("") + 1 :]
+    assert [line.split()[0] for line in table[1:4]] == ["uncalibrated", "temperature", "vector"]
 
 
 def test_a_class_that_is_off_is_named_where_all_rows_together_pass(folder: Path) -> None:
@@ -51,7 +50,15 @@ def test_a_class_that_is_off_is_named_where_all_rows_together_pass(folder: Path)
     kept = np.setdiff1d(np.arange(4_000), last[25:])
     np.savez("new.npz", logits=z[kept], labels=labels[kept])
     lines = run("compare", "old.npz", "new.npz", "--methods", "temperature").stdout.splitlines()
-    assert "uncalibrated: not calibrated where it predicts class 4" in lines
+    assert "uncalibrated: the model is not calibrated where it predicts class 4" in lines
+
+
+def test_the_report_of_one_file_says_whether_it_is_calibrated_and_fits_nothing(folder: Path) -> None:
+    printed = run("report", "test.npz", "-o", "audit.html").stdout
+    assert printed.splitlines()[0] == "test.npz: scored on 150"
+    page = Path("audit.html").read_text("utf-8")
+    assert "<strong>What to do:</strong> Calibrate the model: glayers fit, " in page
+    assert "Which method to use?" not in page
 
 
 def test_judging_by_the_rows_of_the_fit_is_noted(folder: Path) -> None:
@@ -96,9 +103,10 @@ def test_report_writes_one_page_that_names_the_file(folder: Path) -> None:
 
 
 def test_every_method_is_listed_with_what_it_is(folder: Path) -> None:
-    assert list(METHODS) == list(CALIBRATORS)
     lines = run("methods").stdout.splitlines()
-    assert [line.split()[0] for line in lines[1 : 1 + len(METHODS)]] == list(METHODS)  # one line each, at 80 columns
+    assert [line.split()[0] for line in lines[1 : 1 + len(CALIBRATORS)]] == list(
+        CALIBRATORS
+    )  # one line each, at 80 columns
     assert json.loads(run("methods", "--json").stdout)["temperature"]["keeps"] == "ranking"
 
 
@@ -121,7 +129,7 @@ def test_exactly_the_methods_that_require_torch_fail_without_it() -> None:
         "        print(name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [name for name, note in METHODS.items() if note.torch == "required"]
+    assert done.stdout.split() == [name for name, note in CALIBRATORS.items() if note.torch == "required"]
 
 
 @pytest.fixture
@@ -155,7 +163,9 @@ def test_the_demo_without_torch_notes_the_methods_that_need_it(folder: Path, mon
     for name in ("g-layers", "shared-g-layers"):
         assert f"note: {name} could not be fitted: " in done.stderr
     assert 'pip install "glayers[fit]"' in done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["uncalibrated", "temperature"]
+    lines = done.stdout.splitlines()
+    table = lines[lines.index("") + 1 :]
+    assert [line.split()[0] for line in table[1:3]] == ["uncalibrated", "temperature"]
     assert f"wrote {folder / 'report.html'}: open it in a browser" in done.stdout
     assert "(not installed: pip install" in run("methods").stdout
 
@@ -169,7 +179,7 @@ def test_the_demo_replaces_a_page_by_force_only(folder: Path, monkeypatch: pytes
 
 
 def test_all_stands_for_every_method() -> None:
-    assert method_names("all") == list(METHODS)
+    assert method_names("all") == list(CALIBRATORS)
 
 
 def test_apply_gives_what_compare_judged(folder: Path) -> None:
@@ -188,3 +198,14 @@ def test_differences_have_intervals(folder: Path) -> None:
     found = json.loads(run(*words, "--json").stdout)["differences"]
     assert {each["method"] for each in found} == {"temperature"}
     assert all(each["low"] <= each["difference"] <= each["high"] for each in found if each["metric"] == "nll")
+
+
+def test_json_says_what_was_run_and_found(folder: Path) -> None:
+    found = json.loads(run("compare", "calibration.npz", "test.npz", "--methods", "temperature", "--json").stdout)
+    assert found["recommended"] == "temperature"
+    assert found["verdict"] == found["calibration_tests"]["temperature"]["verdict"]
+    assert (found["calibration"], found["test"], found["version"]) == ("calibration.npz", "test.npz", __version__)
+    refused = json.loads(run("compare", "calibration.npz", "missing.npz", "--json").stdout)
+    assert refused["verdict"] is None
+    assert "there is no such file" in refused["error"]
+    assert refused["calibration"] == "calibration.npz"

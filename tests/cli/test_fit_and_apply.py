@@ -12,8 +12,9 @@ import pytest
 from pyarrow import parquet
 
 import glayers
-from glayers import TemperatureScaling, read_predictions
-from glayers.predictions.formats import FORMATS
+from glayers import Predictions, TemperatureScaling, read_predictions
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import FORMATS, to_bytes
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 
@@ -165,12 +166,12 @@ def test_other_columns_are_kept_and_the_prediction_is_added(folder: Path, read: 
     assert run("apply", "model.safetensors", f"in{read}", "-o", f"out{written}").exit_code == 0
     found = cells_of(f"out{written}")
     assert next(iter(found)) == "id"
-    assert list(found)[-2:] == ["predicted", "confidence"]
+    assert [name for name in found if name != "class_names"][-2:] == ["predicted", "confidence"]
     assert found["id"] == ids
     p = glayers.load("model.safetensors").predict_proba(logits)
     assert np.array(found["confidence"], float) == pytest.approx(p.max(axis=1))
     names = [str(found["predicted"][row]) for row in range(30)]
-    assert names == [NAMES[c] if written != ".jsonl" else str(c) for c in p.argmax(axis=1)]
+    assert names == [NAMES[c] for c in p.argmax(axis=1)]
     if read == written == ".parquet":
         assert parquet.read_table("out.parquet")["day"].equals(parquet.read_table("in.parquet")["day"])
     assert (read_predictions(f"out{written}").labels == labels).all()  # and what was written can be read
@@ -263,3 +264,27 @@ def test_groups_are_fitted_and_applied(folder: Path) -> None:
     np.savez("no_site.npz", logits=logits)
     assert "groups are missing" in complaint(run("apply", "sites.safetensors", "no_site.npz", "-o", "b.npz"))
     assert "for_group(name).to_onnx(path)" in complaint(run("export", "sites.safetensors", "-o", "oslo.onnx"))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".jsonl", ".npz", ".parquet"])
+def test_soft_labels_stay_soft(folder: Path, ending: str) -> None:
+    logits, _ = overconfident(150, 1)
+    soft = np.random.default_rng(0).dirichlet(np.ones(4), 150)
+    soft[3] = [0.0, 1.0, 0.0, 0.0]
+    weights = np.arange(1.0, 151.0)
+    contents = Contents(logits=logits, labels=soft, weights=weights, class_names=NAMES)
+    (folder / f"soft{ending}").write_bytes(to_bytes(contents, ending))
+    done = run("apply", "model.safetensors", f"soft{ending}", "-o", f"out{ending}")
+    assert done.exit_code == 0, done.stderr
+    assert "calibrated 150 rows" in done.stdout
+    found = read_predictions(f"out{ending}")
+    wanted = glayers.load("model.safetensors").apply(Predictions(logits, soft, weights, class_names=NAMES))
+    np.testing.assert_allclose(found.probabilities(), wanted.probabilities(), rtol=1e-12)
+    assert found.weights == pytest.approx(wanted.weights)
+    assert found.labels.tolist() == wanted.labels.tolist()
+
+
+def test_soft_labels_of_other_classes_are_refused(folder: Path) -> None:
+    np.savez(folder / "soft.npz", logits=overconfident(20, 1)[0], labels=np.full((20, 5), 0.2))
+    done = run("apply", "model.safetensors", "soft.npz", "-o", "out.npz")
+    assert "soft labels of 5 classes, but scores of 4" in complaint(done)

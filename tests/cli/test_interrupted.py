@@ -53,6 +53,7 @@ APPLY = ("apply", "model.safetensors", "test.npz", "-o")
 ENDINGS = (".npz", ".csv", ".parquet", ".jsonl")
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_a_signal_at_any_step_and_a_full_disk_leave_the_old_file_or_none(folder: Path) -> None:
     Path("many").mkdir()

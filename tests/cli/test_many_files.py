@@ -63,9 +63,8 @@ def test_a_directory_a_glob_and_several_files_score_as_one_array(ending: str, tm
     for given in ([tmp_path / "in"], [tmp_path / "in" / f"*{ending}"], files):
         found = scored(*given)["all"]
         assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12)
-    assert scored(tmp_path / "in")["all"]["ks_test"]["p_value"] == pytest.approx(
-        metrics.ks_test(rows).p_value, abs=1e-9
-    )
+    of_ks = metrics.calibration_test(rows, n_resamples=99).tests["ks"]
+    assert scored(tmp_path / "in")["all"]["ks_test"]["p_value"] == pytest.approx(of_ks.p_value, abs=1e-9)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".npz", ".npy"])
@@ -257,3 +256,16 @@ def test_threads_change_neither_scores_nor_files(tmp_path: Path, monkeypatch: py
     assert numbers[0] == pytest.approx(numbers[1], abs=1e-12)
     (tmp_path / "in" / "1.parquet").write_bytes(b"PAR1 damaged PAR1")
     assert "1.parquet" in run("score", tmp_path / "in").stderr
+
+
+def test_soft_labels_are_read_from_one_file_alone(tmp_path: Path) -> None:
+    rows = simulated()
+    TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
+    files = [tmp_path / f"{number}.npz" for number in range(2)]
+    for file in files:
+        np.savez(file, logits=rows.logits, labels=0.9 * np.eye(3)[rows.labels] + 0.1 / 3)
+    scored(files[0])
+    for words in (("score", *files), ("apply", model, *files, "-o", tmp_path / "out")):
+        done = run(*words)
+        assert done.exit_code == 1
+        assert "rows with soft labels are read at once: give one file" in " ".join(done.stderr.split())

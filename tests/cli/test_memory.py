@@ -32,6 +32,7 @@ print("done")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_score_and_apply_stay_within_a_limit_below_the_size_of_the_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

@@ -39,12 +39,30 @@ def test_scores_before_and_after_the_model(model: TemperatureScaling) -> None:
     lines = run("score", "new.npz", "--model", "model.safetensors").stdout.splitlines()
     assert lines[lines.index("") + 1].split() == ["uncalibrated", "calibrated"]
     assert any(line.startswith("uncalibrated: not calibrated") for line in lines)
-    assert any(line.startswith("calibrated: too few rows to tell whether the model is calibrated") for line in lines)
+    assert any("rows are too few to tell whether the model is calibrated" in line for line in lines)
     assert lines[lines.index("") - 1].startswith("no significant shift between 400 rows and the calibration rows (p = ")
     found = json.loads(run("score", "new.npz", "--model", "model.safetensors", "--json").stdout)
     logits, labels = overconfident(400, 6)
     assert found["calibrated"]["ks"] == pytest.approx(metrics.ks(model.predict_proba(logits), labels))
     assert found["shift"]["shifted"] is False
+
+
+def test_few_groups_fail_and_may_be_ignored(model: TemperatureScaling) -> None:
+    logits, labels = overconfident(900, 6)
+    for name, sites in (("one", ["Oslo"]), ("three", ["Bern", "Oslo", "Rom"])):
+        np.savez(f"{name}.npz", logits=logits, labels=labels, groups=np.repeat(sites, 900 // len(sites)))
+    scored = ("score", "three.npz", "--model", "model.safetensors", "--fail-if-shifted")
+    assert "failed: too few groups (3) to tell" in failure(*scored)
+    assert "no significant shift between 900 rows" in run(*scored, "--ignore-groups").stdout
+    assert "(--ignore-groups)" in complaint(run("score", "one.npz"))
+    assert run("score", "one.npz", "--ignore-groups").exit_code == 0
+    adapted = ("adapt", "model.safetensors", "three.npz", "-o", "adapted.safetensors")
+    assert "(--ignore-groups)" in complaint(run(*adapted))
+    assert not Path("adapted.safetensors").exists()
+    assert run(*adapted, "--ignore-groups").exit_code == 0
+    watched = ("watch", "model.safetensors", "one.npz", "--state", "state.json")
+    assert "(--ignore-groups)" in complaint(run(*watched))
+    assert run(*watched, "--ignore-groups").exit_code == 0
 
 
 def test_the_status_says_whether_a_condition_holds(model: TemperatureScaling) -> None:
@@ -57,7 +75,9 @@ def test_the_status_says_whether_a_condition_holds(model: TemperatureScaling) ->
     assert "failed: ks = " in failure(*scored, "--fail-if", "ks > 0.05")
     assert "failed: not calibrated" in failure(*scored, "--fail-if-miscalibrated")
     write("few.npz", 60, 6, 1 / 3)
-    assert "failed: too few rows to tell" in failure("score", "few.npz", "--fail-if-miscalibrated")
+    assert "rows are too few to tell whether the model is calibrated" in failure(
+        "score", "few.npz", "--fail-if-miscalibrated"
+    )
     assert "failed: calibrated: nll = " in failure(*calibrated, "--fail-if", "nll >= 0.01")
 
 

@@ -1,6 +1,7 @@
 """The program in the shell: exit status, signals, closed pipes, full disks, help and start."""
 
 import itertools
+import logging
 import os
 import re
 import subprocess
@@ -125,3 +126,21 @@ def test_paragraphs_of_the_help_are_filled(verb: str) -> None:
         lines = [line.strip() for line in paragraph.strip().splitlines()]
         for line, after in itertools.pairwise(lines):
             assert len(f"{line} {after.split()[0]}") > 76, line  # the next word would not have fitted
+
+
+def test_verbose_says_what_is_read_fitted_and_written(folder: Path) -> None:
+    words = ["fit", "calibration.npz", "-o", "v.safetensors", "-m", "temperature"]
+    quiet = run(*words).stderr
+    assert "read " not in quiet
+    said = run(*words, "--force", "--verbose").stderr.splitlines()
+    assert said[0].startswith("glayers.predictions.source: read calibration.npz: ")
+    assert any(line.startswith("glayers.calibrators.base: fitted temperature scaling on ") for line in said)
+    assert said[-1].startswith("glayers.files: wrote v.safetensors: ")
+    assert "read " not in run(*words, "--force").stderr  # the setting ends with the command
+
+
+def test_programs_get_the_same_through_logging(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "glayers"):
+        glayers.TemperatureScaling().fit([[1.0, 0.0], [0.0, 2.0], [0.5, 0.0]], [0, 1, 1])
+    (message,) = caplog.messages
+    assert message.startswith("fitted temperature scaling on 3 rows in ")

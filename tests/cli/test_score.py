@@ -1,6 +1,7 @@
 """`score` prints the metrics, for people and for programs."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,10 +18,9 @@ from tests.strategies import confidences_of
 def test_a_table_and_a_verdict(folder: Path) -> None:
     lines = run("score", "test.npz").stdout.splitlines()
     assert lines[0] == "test.npz"
-    assert lines[1].startswith("not calibrated (p <= 0.01); significant: KS (confidence), ECE (confidence)")
-    assert lines[2].startswith("overconfident (mean confidence")
-    assert lines[3].startswith("KS ")
-    assert "; that of a calibrated model exceeds " in lines[3]
+    assert re.fullmatch(r"the model is overconfident by \d+\.\d points", lines[1])
+    assert lines[2].startswith("not calibrated (p <= 0.01); significant: KS (confidence), ECE (confidence)")
+    assert re.fullmatch(r"KS .* %; by chance alone it would exceed .* % only 1 time in 20", lines[3])
     table = lines[lines.index("") + 1 :]
     assert [line[:4].strip() for line in table[1:]] == ["rows", "clas", "accu", "mean", "NLL", "Brie", "KS", "ECE,"]
     assert len(run("score", "test.npz", "--all").stdout.splitlines()) > len(lines) + 10
@@ -36,9 +36,10 @@ def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
     assert together["tests"].keys() == {"ks", "ece", "rank_2_ks", "classwise_ks"}
     assert found["all"] == pytest.approx(metrics.scorecard(Predictions(logits, labels)).to_dict())
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    assert tested["p_value"] == pytest.approx(
-        metrics.ks_test(powers / powers.sum(axis=1, keepdims=True), labels).p_value
-    )
+    alone = metrics.ks_test(powers / powers.sum(axis=1, keepdims=True), labels)
+    assert tested["value"] == pytest.approx(alone.value)
+    assert tested["bound"] == pytest.approx(alone.bound, rel=0.3)  # other draws
+    assert max(tested["p_value"], alone.p_value) <= 0.01
 
 
 def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
@@ -47,10 +48,10 @@ def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
     np.savez("true.npz", logits=logits, labels=labels)
     printed = run("score", "true.npz").stdout
-    assert "calibrated, as far as 12,000 rows can tell (p = " in printed
+    assert "12,000 rows show no miscalibration (p = " in printed
     assert "confident (" not in printed  # one test decides about all sentences
     np.savez("few.npz", logits=logits[:400], labels=labels[:400])
-    assert "too few rows to tell whether the model is calibrated: 400 rows" in run("score", "few.npz").stdout
+    assert "400 rows are too few to tell whether the model is calibrated" in run("score", "few.npz").stdout
 
 
 def test_the_ks_alone_does_not_contradict_the_tests_together(folder: Path) -> None:
@@ -60,7 +61,7 @@ def test_the_ks_alone_does_not_contradict_the_tests_together(folder: Path) -> No
     np.savez("true.npz", logits=logits, labels=labels)
     found = json.loads(run("score", "true.npz", "--json").stdout)["all"]
     assert found["ks_test"]["p_value"] < 0.05 < found["calibration_test"]["p_value"]
-    assert "of a calibrated model" not in run("score", "true.npz").stdout
+    assert "by chance alone" not in run("score", "true.npz").stdout
 
 
 def test_intervals_contain_their_values(folder: Path) -> None:
@@ -69,6 +70,17 @@ def test_intervals_contain_their_values(folder: Path) -> None:
     printed = run("score", "test.npz", "--intervals", "--resamples", 50).stdout
     assert "95 % interval" in printed
     assert "* unreliable" in printed
+
+
+def test_no_interval_of_a_calibrated_model_excludes_its_own_estimate(folder: Path) -> None:
+    for seed, n in ((2, 2_000), (3, 400), (5, 60)):
+        rng = np.random.default_rng(seed)
+        logits = 2 * rng.normal(size=(n, 4))
+        labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        np.savez("true.npz", logits=logits, labels=labels)
+        found = json.loads(run("score", "true.npz", "--resamples", 100, "--json").stdout)["all"]
+        for name, interval in found["intervals"].items():
+            assert interval["low"] - 1e-12 <= found[name] <= interval["high"] + 1e-12, name
 
 
 def test_the_seed_chooses_the_resamples(folder: Path) -> None:
@@ -137,6 +149,7 @@ def test_confidence_and_correct_are_enough_for_the_metrics_of_the_top_class(conf
     assert {"ks", "ece", "smooth_ece", "accuracy", "confidence"} < set(bare)
     assert "nll" not in bare
     assert bare.pop("calibration_test")["rejecting"] == ["ks", "ece"]
+    assert bare.pop("ks_test")["value"] == pytest.approx(whole["ks_test"]["value"])  # which draws labels, not hits
     assert bare == {name: pytest.approx(whole[name], rel=1e-9) for name in bare}
     lines = {line.split("  ")[0] for line in run("score", "bare.csv").stdout.splitlines()}
     assert {"NLL of the confidence", "Brier of the confidence"} < lines, "or a constant would look best"
@@ -162,7 +175,7 @@ def test_an_event_is_scored_and_tested_in_place_of_the_top_class(
     found = json.loads(run("score", "test.npz", "--event", words, "--json").stdout)["all"]
     rows = Predictions(*overconfident(150, 1), class_names=NAMES)
     assert found["ks"] == pytest.approx(metrics.ks(rows, event=event))
-    assert found["ks_test"]["p_value"] == pytest.approx(metrics.ks_test(rows, event=event).p_value)
+    assert found["ks_test"] == vars(metrics.calibration_test(rows, event=event, n_resamples=99).tests["ks"])
     assert found["calibration_test"]["tests"].keys() == {"ks", "ece"}
 
 
@@ -189,3 +202,15 @@ def test_a_class_that_looks_like_a_number_is_an_error_of_one_line(folder: Path) 
     done = run("score", "test.npz", "--event", "label:²")  # a digit to Python, but no number
     assert done.exit_code == 1
     assert "'²'" in done.stderr
+
+
+def test_resamples_ask_for_intervals(folder: Path) -> None:
+    asked = run("score", "test.npz", "--resamples", "40").stdout
+    assert asked == run("score", "test.npz", "--intervals", "--resamples", "40").stdout
+    assert asked != run("score", "test.npz").stdout
+
+
+def test_one_row_is_no_plural(folder: Path) -> None:
+    np.savez("one.npz", logits=[[2.0, 0.0, 1.0]], labels=[0])
+    assert "1 row is too few to tell" in run("score", "one.npz").stdout
+    assert repr(glayers.read_predictions("one.npz")) == "Predictions(1 row, 3 classes, float64)"

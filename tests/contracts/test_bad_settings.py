@@ -77,10 +77,10 @@ def of_metrics() -> Iterator[tuple[str, Callable[..., Any]]]:
     needs: dict[str, Callable[..., Any]] = {
         "paired_differences": partial(metrics.paired_differences, METHODS),
         "adjust": partial(metrics.adjust, [0.01, 0.2]),
-        "label_scorecards": partial(
-            metrics.label_scorecards, TEST.probabilities(), np.eye(TEST.n_classes)[TEST.labels]
-        ),
     }
+    for name in ("label_scorecards", "label_tests"):
+        several = np.eye(TEST.n_classes)[TEST.labels]
+        needs[name] = partial(getattr(metrics, name), TEST.probabilities(), several)
     for name in metrics.__all__:
         function = getattr(metrics, name)
         if not inspect.isfunction(function):

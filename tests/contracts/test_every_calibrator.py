@@ -2,28 +2,30 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from glayers import CALIBRATORS, BadPredictions, GlayersWarning, Predictions, TemperatureScaling, load
 from glayers.activations import softmax
 from glayers.calibrators import Calibrator
 from glayers.serving.predictor import Diagnostics
+from glayers.testing import LAWS
 from tests.contracts.calibrators import (
     BY_POSITION,
     CLASSES,
+    LOOSE,
     ROWS,
     WEIGHTS,
     every_calibrator,
     fitted,
     make,
     tilted,
+    trial,
     weighted,
 )
 from tests.strategies import Numbers
@@ -36,20 +38,18 @@ pytestmark = [
 ]
 
 
+# The paper's recipe reads raw logits, which hold more than probabilities do.
+BROKEN = {("g-layers-paper", "a_constant_per_row_changes_nothing")}
+
+
 @every_calibrator
-@pytest.mark.parametrize("columns", [1, 2, CLASSES])
-def test_rows_sum_to_1_and_stay_finite_whatever_comes(name: str, columns: int) -> None:
-    calibrator = fitted(name, columns)
-    rng = np.random.default_rng(1)
-    for size in (1e-4, 1.0, 1e4):
-        for dtype in (np.float16, np.float32, np.float64):
-            z = (rng.choice([-size, size, size / 3], size=(50, columns))).astype(dtype)
-            p = calibrator.predict_proba(z)
-            assert p.shape == (50, max(2, columns))
-            assert np.isfinite(p).all()
-            assert np.isfinite(calibrator.transform(z)).all()
-            assert (p >= 0).all()
-            assert p.sum(axis=1) == pytest.approx(1.0, abs=1e-6)
+@pytest.mark.parametrize("law", LAWS)
+def test_every_calibrator_keeps_the_laws(name: str, law: str) -> None:
+    if (name, law) in BROKEN:
+        with pytest.raises(AssertionError):
+            LAWS[law](trial(name))
+    else:
+        LAWS[law](trial(name))
 
 
 # One line of the base class makes them float64; these fit in NumPy, in torch and by parts.
@@ -65,61 +65,10 @@ def test_narrow_logits_are_those_numbers_in_float64(name: str) -> None:
 
 
 @every_calibrator
-def test_fitting_lowers_the_loss_and_says_by_how_much(name: str) -> None:
-    z, labels = tilted()
+def test_fitting_lowers_the_loss(name: str) -> None:
     facts = fitted(name).diagnostics_
-    own = fitted(name).predict_proba(z)[np.arange(ROWS), labels]
-    assert facts.loss_after == pytest.approx(-float(np.log(own).mean()), rel=1e-9)
-    assert facts.loss_before == pytest.approx(-float(np.log(softmax(z)[np.arange(ROWS), labels]).mean()), rel=1e-9)
     assert facts.loss_after < facts.loss_before
     assert facts.moved
-
-
-@every_calibrator
-def test_the_order_of_rows_to_predict_does_not_matter(name: str) -> None:
-    z, _ = tilted()
-    order = np.random.default_rng(0).permutation(ROWS)
-    p = fitted(name).predict_proba(z)
-    assert fitted(name).predict_proba(z[order]) == pytest.approx(p[order], abs=1e-12)
-    assert fitted(name).predict_proba(z[:1]) == pytest.approx(p[:1], abs=1e-12)
-
-
-# The ODIR penalty leaves scales almost free: how far Newton's method goes depends on rounding.
-LOOSE = {"matrix-odir": 1e-5}
-
-
-# The paper's recipe reads raw logits, which hold more than probabilities do.
-@pytest.mark.parametrize("name", sorted(CALIBRATORS.keys() - {"g-layers-paper"}))
-def test_a_constant_added_to_a_row_changes_nothing(name: str) -> None:
-    z, labels = tilted()
-    moved = z + np.random.default_rng(1).normal(size=(ROWS, 1)) * 50
-    p = make(name).fit(moved, labels).predict_proba(moved)
-    assert p == pytest.approx(fitted(name).predict_proba(z), abs=LOOSE.get(name, 1e-6))
-
-
-@every_calibrator
-@pytest.mark.parametrize("columns", [1, CLASSES])
-def test_the_ways_to_a_prediction_agree(name: str, columns: int) -> None:
-    z, _ = tilted(columns)
-    p = fitted(name, columns).predict_proba(z)
-    np.testing.assert_allclose(softmax(fitted(name, columns).transform(z)), p, rtol=1e-13)
-    assert np.array_equal(fitted(name, columns).predict(z), p.argmax(axis=1))
-    assert fitted(name, columns).classes_.tolist() == list(range(max(2, columns)))
-
-
-@every_calibrator
-def test_a_clone_fits_the_same_returns_itself_and_leaves_settings_and_input_alone(name: str) -> None:
-    z, labels = tilted()
-    copy, kept, weights = clone(weighted(name)), [z.copy(), labels.copy(), WEIGHTS.copy()], WEIGHTS.copy()
-    settings = copy.get_params()
-    assert settings == weighted(name).get_params()
-    with pytest.raises(NotFittedError):
-        copy.predict_proba(z)
-    assert copy.fit(z, labels, weights) is copy
-    assert copy.get_params() == settings
-    for now, before in zip([z, labels, weights], kept, strict=True):
-        assert np.array_equal(now, before)
-    assert np.array_equal(copy.predict_proba(z), weighted(name).predict_proba(z))
 
 
 # The base class checks input, warns, predicts and saves: what these methods do for one calibrator, they do for all.
@@ -177,18 +126,10 @@ def test_diagnostics_are_complete_and_go_into_json(name: str) -> None:
     assert facts["iterations"] >= 0  # 0 where the start was already best
 
 
-@every_calibrator
-def test_a_class_without_a_label_keeps_a_small_and_finite_probability(name: str) -> None:
+def test_a_class_without_a_label_is_named() -> None:
     z, labels = tilted(5)
-    z[:, 3] -= 8.0  # the network expects few, so that methods which only trust it have little to say too
-    seen = labels != 3
     with pytest.warns(GlayersWarning, match="no row is labelled 3"):
-        calibrator = make(name).fit(z[seen], labels[seen])
-    assert calibrator.diagnostics_.classes_never_seen == (3,)
-    p = calibrator.predict_proba(z)
-    assert np.isfinite(calibrator.transform(z)).all()
-    assert (p[:, 3] > 0).all()
-    assert p[:, 3].mean() < 0.1
+        make("temperature").fit(z[labels != 3], labels[labels != 3])
 
 
 @pytest.mark.parametrize("name", sorted(CALIBRATORS.keys() - BY_POSITION))
@@ -201,13 +142,6 @@ def test_a_count_of_2_is_the_row_written_twice_and_rows_may_come_in_any_order(na
     repeated = make(name).fit(z[written], labels[written])
     assert counted.predict_proba(z) == pytest.approx(repeated.predict_proba(z), abs=LOOSE.get(name, 1e-8))
     assert counted.diagnostics_.loss_after == pytest.approx(repeated.diagnostics_.loss_after, rel=LOOSE.get(name, 1e-9))
-
-
-@every_calibrator
-def test_a_common_factor_of_all_weights_changes_nothing(name: str) -> None:
-    z, labels = tilted()
-    p = make(name).fit(z, labels, np.full(ROWS, 8.0)).predict_proba(z)
-    assert p == pytest.approx(fitted(name).predict_proba(z), abs=1e-9)
 
 
 def test_every_form_of_logits_labels_and_weights_is_fitted_alike(tmp_path: Path) -> None:
@@ -289,27 +223,6 @@ def test_rows_that_look_like_probabilities_can_be_predicted() -> None:
     assert fitted("temperature", 1).predict_proba([[0.2], [0.9]]).shape == (2, 2)
 
 
-@every_calibrator
-@pytest.mark.parametrize("columns", [1, CLASSES])
-def test_a_loaded_calibrator_is_the_saved_one(name: str, columns: int, tmp_path: Path) -> None:
-    z, _ = tilted(columns)
-    saved = fitted(name, columns)
-    saved.save(tmp_path / "a.safetensors")
-    loaded = load(tmp_path / "a.safetensors")
-    assert type(loaded) is type(saved)
-    assert repr(loaded) == repr(saved)
-    assert loaded.get_params() == saved.get_params()
-    for method in ("predict_proba", "transform", "predict"):
-        assert getattr(loaded, method)(z).tobytes() == getattr(saved, method)(z).tobytes()
-    assert loaded.diagnostics_ == replace(saved.diagnostics_, seconds=None)  # files hold no times
-    for learned in ("n_parameters_", "n_features_in_", "class_names_", "versions_", *saved._kept):
-        if learned != "selection_":  # test_auto.py compares it
-            assert getattr(loaded, learned) == getattr(saved, learned)
-    assert np.array_equal(loaded.classes_, saved.classes_)
-    loaded.save(tmp_path / "b.safetensors")
-    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
-
-
 def test_temperature_keeps_every_ranking() -> None:
     z, labels = tilted()
     calibrator = TemperatureScaling().fit(z, labels)
@@ -322,15 +235,10 @@ def test_the_nested_family_never_fits_worse() -> None:
     assert many.loss_after < one.loss_after < one.loss_before
 
 
-@every_calibrator
-@pytest.mark.parametrize("columns", [1, CLASSES])
-@pytest.mark.filterwarnings("ignore:adapting may make predictions worse")  # of methods that move no class
-def test_adapting_multiplies_the_odds_and_is_saved(name: str, columns: int, tmp_path: Path) -> None:
-    calibrator, (z, _) = fitted(name, columns), tilted(columns)
-    adapted = calibrator.adapt(frequencies=np.arange(1.0, len(calibrator.classes_) + 1))
+def test_an_adapted_calibrator_is_saved_and_adapted_back(tmp_path: Path) -> None:
+    calibrator, (z, _) = fitted("temperature"), tilted()
+    adapted = calibrator.adapt(frequencies=np.arange(1.0, CLASSES + 1))
     record = adapted.adaptation_
-    odds = calibrator.predict_proba(z) * record.ratio
-    assert adapted.predict_proba(z) == pytest.approx(odds / odds.sum(axis=1, keepdims=True), abs=1e-12)
     assert calibrator.adaptation_ is None
     assert adapted.adapt(frequencies=record.before).predict_proba(z) == pytest.approx(calibrator.predict_proba(z))
     adapted.save(tmp_path / "adapted.safetensors")

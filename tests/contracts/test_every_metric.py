@@ -78,8 +78,7 @@ ONE_OF_EACH_EDGE = pytest.mark.parametrize("name", ["ece", "top_2_accuracy", "ks
 def test_values_that_are_no_probabilities_are_refused(name: str, bad: float) -> None:
     case = make_case(4, 30, 3)
     broken = np.full_like(case.probabilities, bad)
-    what = r"^(sums of (the |squared )?(2 highest )?)?probabilities( of these classes)?"
-    with pytest.raises(BadPredictions, match=f"{what} must be finite and lie between 0 and 1; row 0 has "):
+    with pytest.raises(BadPredictions, match="probabilities must be finite and lie between 0 and 1"):
         FUNCTIONS[name](broken, case.labels)
 
 

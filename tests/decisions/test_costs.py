@@ -1,5 +1,7 @@
 """Actions of least expected cost, and what they cost."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ def test_abstain_is_one_more_action() -> None:
     with_column = realised_costs({"model": rows}, np.column_stack([ALARM, [0.3, 0.3]]), n_resamples=20)
     assert realised_costs({"model": rows}, ALARM, abstain=0.3, n_resamples=20) == with_column
     for cost in (np.nan, "much", [0.3]):
-        with pytest.raises(BadPredictions, match="abstain must be a finite cost"):
+        with pytest.raises(BadPredictions, match="abstain must be a number between"):
             decide([[0.7, 0.3]], ALARM, abstain=cost)  # type: ignore[arg-type]
 
 
@@ -46,20 +48,21 @@ def test_true_probabilities_cost_least_and_expect_what_they_cost() -> None:
     p, labels = screening(8_000)
     overconfident = 1 / (1 + ((1 - p) / p) ** 3)
     found = realised_costs({"true": of_class_1(p, labels), "overconfident": of_class_1(overconfident, labels)}, ALARM)
-    assert found.savings["overconfident"].low > 0
-    assert found.savings["best constant action"].low > 0
-    cost = found.by_policy["true"]
-    assert cost.low < found.expected < cost.high
+    assert found["overconfident"]["saved by true"].low > 0
+    assert found["best constant action"]["saved by true"].low > 0
+    cost = found["true"]["cost"]
+    assert cost.low < found.facts["cost expected by true"] < cost.high
     assert cost.value == pytest.approx(np.where(10 * p < 1 - p, 10 * labels, 1 - labels).mean())
-    assert "true saves" in str(found)
+    assert "95 % intervals" in str(found)
+    assert "saved by true" in str(found)
 
 
 def test_the_best_constant_action_is_found() -> None:
     p, labels = screening(2000)
     found = realised_costs({"model": of_class_1(p, labels)}, ALARM)
     never, always = 10 * labels.mean(), 1 - labels.mean()
-    assert found.by_policy["best constant action"].value == pytest.approx(min(never, always))
-    assert found.constant_action == int(always < never)
+    assert found["best constant action"]["cost"].value == pytest.approx(min(never, always))
+    assert found.facts["best constant action"] == int(always < never)
 
 
 @pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [0, 1], "much", [[0, 1e308], [1e308, 0]]])
@@ -71,7 +74,7 @@ def test_costs_without_sense_are_refused(costs: object) -> None:
 def test_large_costs_overflow_nowhere() -> None:
     p, labels = screening(200)
     found = realised_costs({"model": of_class_1(p, labels)}, [[0, -1e100], [1e100, 0]], n_resamples=20)
-    assert np.isfinite([*found.by_policy["model"][:4], *found.savings["best constant action"][:4]]).all()
+    assert np.isfinite([found["model"]["cost"][:4], found["best constant action"]["saved by model"][:4]]).all()
 
 
 def test_other_rows_cannot_be_compared() -> None:
@@ -83,12 +86,12 @@ def test_other_rows_cannot_be_compared() -> None:
 def test_net_benefit_by_hand() -> None:
     p = np.array([0.8, 0.6, 0.3, 0.1])
     found = net_benefit(of_class_1(np.tile(p, 5), np.array([1, 0, 1, 0] * 5)), [0.5, 0.2], n_resamples=50)
-    assert found.thresholds == (0.2, 0.5)
+    assert list(found.lines) == ["0.2", "0.5"]
     # From 20 % on three of four are treated, two of them ill: 2/4 - 1/4 * 0.2 / 0.8; from 50 % on 1/4 - 1/4 * 1.
-    assert [benefit.value for benefit in found.model] == pytest.approx([0.4375, 0.0])
-    assert [benefit.value for benefit in found.treat_all] == pytest.approx([2 / 4 - 2 / 4 * 0.25, 0.0])
-    assert [benefit.value for benefit in found.gain] == pytest.approx([0.0625, 0.0])
-    assert "20 %" in str(found)
+    values = [[benefit.value for benefit in line.values()] for line in found.lines.values()]
+    assert values[0] == pytest.approx([0.4375, 2 / 4 - 2 / 4 * 0.25, 0.0625])
+    assert values[1] == pytest.approx([0.0, 0.0, 0.0])
+    assert list(found["0.5"]) == ["model", "treat all", "gain"]
 
 
 def test_net_benefit_is_that_of_counting_row_by_row() -> None:
@@ -101,22 +104,23 @@ def test_net_benefit_is_that_of_counting_row_by_row() -> None:
     again = of_class_1(rounded[repeated], labels[repeated])
     cuts = [0.05, 0.1, 0.3, 0.6]
     found, counted = (net_benefit(each, cuts, n_resamples=20) for each in (rows, again))
-    for place, cut in enumerate(cuts):
+    for cut in cuts:
         treated = rounded[repeated] >= cut - 1e-9
         true, false = (treated & (labels[repeated] == c) for c in (1, 0))
         expected = (true.sum() - false.sum() * cut / (1 - cut)) / len(repeated)
-        assert found.model[place].value == pytest.approx(expected)
-        assert counted.model[place].value == pytest.approx(expected)
+        assert found[f"{cut:g}"]["model"].value == pytest.approx(expected)
+        assert counted[f"{cut:g}"]["model"].value == pytest.approx(expected)
 
 
 def test_calibrated_probabilities_pay_at_every_threshold() -> None:
     p, labels = screening(20_000)
     found = net_benefit(of_class_1(p, labels), [0.05, 0.1, 0.3, 0.5], n_resamples=200)
-    assert all(gain.low > 0 for gain in found.gain)
-    assert all(benefit.low < benefit.value < benefit.high for benefit in found.model)
+    for line in found.lines.values():
+        assert line["gain"].low > 0
+        assert line["model"].low < line["model"].value < line["model"].high
     overconfident = 1 / (1 + ((1 - p) / p) ** 3)
     other = net_benefit(of_class_1(overconfident, labels), [0.05], n_resamples=200)
-    assert other.model[0].high < found.model[0].low
+    assert other["0.05"]["model"].high < found["0.05"]["model"].low
 
 
 def test_net_benefit_takes_other_events() -> None:
@@ -124,7 +128,7 @@ def test_net_benefit_takes_other_events() -> None:
     rows = of_class_1(p, labels)
     of_healthy = net_benefit(rows, [0.5], event=label(0), n_resamples=20)
     alone = net_benefit(Confidences(1 - p, labels == 0), [0.5], event=top, n_resamples=20)
-    assert of_healthy.model[0].value == pytest.approx(alone.model[0].value)
+    assert of_healthy["0.5"]["model"].value == pytest.approx(alone["0.5"]["model"].value)
 
 
 @pytest.mark.parametrize("thresholds", [[], [0.0], [0.5, 1.0], [np.nan], "half"])
@@ -133,16 +137,27 @@ def test_thresholds_without_sense_are_refused(thresholds: object) -> None:
         net_benefit(of_class_1(*screening(50)), thresholds)
 
 
-def test_policies_of_other_classes_or_weights_are_refused() -> None:
+def test_policies_of_other_classes_weights_or_groups_are_refused() -> None:
     p, y = np.full((4, 3), 1 / 3), [0, 1, 0, 1]
     rows = Predictions.from_probabilities(p, y)
     others = [
         Predictions.from_probabilities(p, y, weights=[1, 1, 1, 5]),
         Predictions.from_probabilities(p[:, :2] * 1.5, y),
+        Predictions.from_probabilities(p, y, groups=[0, 0, 1, 1]),  # in which rows depend on each other
     ]
     for other in others:
-        with pytest.raises(BadPredictions, match="same labels, classes and weights"):
+        with pytest.raises(BadPredictions, match="same labels, classes, weights and groups"):
             realised_costs({"a": rows, "b": other}, np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "costs", [[0, 1], [[[0], [1]]], [[], []], [[0, 1]], [[0, np.nan], [1, 0]], [[0, -1e101], [1, 0]]]
+)
+def test_what_is_no_table_of_finite_costs_is_refused_in_words(costs: object) -> None:
+    with pytest.raises(
+        BadPredictions, match=r"costs must be finite .* one line per class \(2\) and one column per action"
+    ):
+        decide([[0.7, 0.3]], costs)
 
 
 def test_intervals_of_few_surprises_are_marked() -> None:
@@ -155,9 +170,22 @@ def test_confidences_have_the_classes_wrong_and_correct() -> None:
     costs = [[1.0], [0.0]]  # a wrong answer costs 1
     assert decide(given, costs, abstain=0.25).tolist() == [0, 1, 1, 0]  # 0.1, 0.4, 0.7 and 0.2 are expected
     found = realised_costs({"model": given}, costs, abstain=0.25, n_resamples=20)
-    assert found.by_policy["model"].value == pytest.approx(0.5 / 4)
+    assert found["model"]["cost"].value == pytest.approx(0.5 / 4)
 
 
 def test_confidences_need_no_event() -> None:
     given = Confidences([0.9, 0.6, 0.3, 0.8], [True, False, False, True])
-    assert net_benefit(given, [0.5], n_resamples=20).model == net_benefit(given, [0.5], event=top, n_resamples=20).model
+    assert net_benefit(given, [0.5], n_resamples=20) == net_benefit(given, [0.5], event=top, n_resamples=20)
+
+
+def test_policies_of_the_same_text_are_refused() -> None:
+    rows = Predictions.from_probabilities([[0.2, 0.8], [0.4, 0.6]] * 9, [1, 0] * 9)
+    other: dict[Any, Any] = {1: rows, "1": rows}
+    with pytest.raises(BadPredictions, match="names of policies must differ as text"):
+        realised_costs(other, [[0, 1], [1, 0]])
+
+
+def test_thresholds_that_are_nearly_equal_have_lines_of_their_own() -> None:
+    rows = Predictions.from_probabilities([[0.2, 0.8], [0.4, 0.6]] * 9, [1, 0] * 9)
+    found = net_benefit(rows, [0.1, 0.1 + 1e-9, 0.99999999999], n_resamples=20)
+    assert list(found.lines) == ["0.1", "0.100000001", "0.99999999999"]

@@ -16,7 +16,9 @@ from glayers import (
 )
 from glayers.activations import softmax
 from glayers.decisions.costs import decide
-from glayers.decisions.estimate import _drawn_labels, estimate
+from glayers.decisions.estimate import _drawn, _Unlabelled, estimate
+from glayers.metrics import auroc
+from tests.strategies import Numbers
 
 
 def rows(seed: int, n: int, shift: object = 0.0, k: int = 3) -> Predictions:
@@ -84,6 +86,8 @@ def test_rows_of_another_kind_are_refused(calibrator: VectorScaling) -> None:
 def test_the_value_lies_in_its_interval_even_for_one_row(calibrator: VectorScaling) -> None:
     found = estimate(calibrator, rows(8, 1).logits)
     assert found.accuracy.low <= found.accuracy.value <= found.accuracy.high
+    shares = [found.accuracy, *(share for by_class in found.classes.values() for share in by_class.values())]
+    assert all(0 <= share.low <= share.high <= 1 for share in shares if not np.isnan(share.low))
 
 
 def test_what_is_no_calibrator_is_refused() -> None:
@@ -124,6 +128,50 @@ def test_few_groups_are_populations_and_many_are_units(calibrator: VectorScaling
         assert "group 2, 505 rows" in str(found)
 
 
+def test_groups_with_other_class_frequencies_are_estimated_with_their_own(calibrator: VectorScaling) -> None:
+    covered = np.zeros(2)
+    widths = np.zeros(2)
+    groups = np.repeat(["Bern", "Oslo"], [500, 300])
+    refused = 0
+    for seed in range(30):
+        parts = [rows(2000 + seed, 500), rows(3000 + seed, 300, shift=[0.0, 0.0, 3.0])]
+        logits = np.concatenate([part.logits for part in parts])
+        try:
+            found = estimate(calibrator, logits, groups=groups, n_draws=100, random_state=seed)
+        except GlayersError:  # of 100 good batches, about one; so of three tests per seed
+            refused += 1
+            continue
+        for place, (part, group) in enumerate(zip(parts, found.groups.values(), strict=True)):
+            right = (calibrator.predict(part.logits) == part.labels).mean()
+            covered[place] += group.accuracy.low <= right <= group.accuracy.high
+            widths[place] += (group.accuracy.high - group.accuracy.low) / 30
+            assert group.own_frequencies
+    assert refused <= 3  # 0.9 expected; 4 or more with a probability of 0.01
+    assert covered.min() >= 23 - refused  # 27 of 30 expected; fewer than 23 with a probability of 0.03
+    assert widths.max() < 0.15
+    assert str(found).count("; own class frequencies") == 2
+
+
+def test_groups_too_small_to_tell_use_the_common_frequencies(calibrator: VectorScaling) -> None:
+    new = rows(5, 600)
+    found = estimate(calibrator, new.logits, groups=np.repeat(["a", "b"], [591, 9]))
+    assert not any(group.own_frequencies for group in found.groups.values())
+    assert "group b, 9 rows" in str(found)
+    assert str(found).count("; common class frequencies") == 2
+
+
+def test_an_error_about_a_group_names_it(calibrator: VectorScaling) -> None:
+    usual = rows(6, 12_000)
+    odd = 0.3 * rows(7, 100, shift=[0.0, 0.0, 2.0]).logits
+    with pytest.raises(GlayersError, match="group odd: these rows are of another kind"):
+        estimate(calibrator, np.concatenate([usual.logits, odd]), groups=np.repeat(["usual", "odd"], [12_000, 100]))
+
+
+def test_a_class_that_is_never_predicted_has_no_interval_of_width_0(calibrator: VectorScaling) -> None:
+    logits = np.array([[9.0, 0.0, 0.0], [8.0, 0.0, 0.0], [0.0, 9.0, 0.0]])
+    assert str(estimate(calibrator, logits)).endswith("lowest F1: class 2, which is predicted for no row")
+
+
 def test_groups_of_another_kind_are_refused_although_they_are_few(calibrator: VectorScaling) -> None:
     with pytest.raises(GlayersError, match="another kind"):
         estimate(calibrator, 2 * rows(6, 2000).logits, groups=np.arange(2000) % 3)
@@ -138,6 +186,9 @@ def test_the_mean_cost_is_estimated_and_abstaining_lowers_it(calibrator: VectorS
     assert errors.cost.value == pytest.approx(1 - errors.accuracy.value)
     assert errors.cost.low == pytest.approx(1 - errors.accuracy.high, abs=1 / 5000)  # whose ends are whole rows
     assert "cost      0." in str(errors)
+    tens = estimate(calibrator, new.logits, costs=10 * costs).cost
+    assert tens is not None
+    assert (tens.low, tens.high) == pytest.approx((10 * errors.cost.low, 10 * errors.cost.high))
     lower = estimate(calibrator, new.logits, costs=costs, abstain=0.2).cost
     assert lower is not None
     assert lower.high < errors.cost.low
@@ -157,8 +208,12 @@ def test_masked_classes_get_no_labels(calibrator: VectorScaling) -> None:
     masked = np.where(np.eye(3, dtype=bool)[(new.labels + 1) % 3], -np.inf, new.logits)  # a class that is not the label
     for fitted in (calibrator, IsotonicCalibration().fit_predictions(rows(0, 3000))):
         p = fitted.predict_proba(masked)
-        drawn = list(_drawn_labels(None, p, np.arange(600), 20, np.random.default_rng(0)))
-        assert np.isfinite(masked[np.arange(600), drawn]).all()
+        units = np.arange(600)
+        costs = np.where(np.isneginf(masked), np.inf, 0.0)
+        unlabelled = _Unlabelled(p, p.argmax(axis=1), p.max(axis=1), costs, units, np.zeros_like(units))
+        draws, chances = _drawn(unlabelled, unlabelled.ranks(), fitted, 20, np.random.default_rng(0))
+        assert (draws[:, 0, 2] == 0).all()  # the cost is infinite if a masked label was drawn
+        assert (chances[np.isneginf(masked)] == 0).all()
 
 
 def test_methods_without_a_posterior_and_sure_models_have_intervals() -> None:
@@ -207,7 +262,26 @@ def test_confidences_are_estimated_as_their_numbers() -> None:
     correct = rng.uniform(size=900) < confidence
     fitted = TemperatureScaling(inputs="confidence").fit(confidence, correct)
     given = Confidences(confidence[:300], correct[:300])
-    assert estimate(fitted, given).to_dict() == estimate(fitted, confidence[:300]).to_dict()
+    of_rows = estimate(fitted, given).accuracy
+    of_numbers = estimate(fitted, confidence[:300]).accuracy
+    assert (of_rows.value, of_rows.low, of_rows.high) == pytest.approx(
+        (of_numbers.value, of_numbers.low, of_numbers.high)
+    )
+
+
+def test_a_cost_prints_as_a_number_and_that_of_one_row_can_be_any_that_the_row_may_have(
+    calibrator: VectorScaling,
+) -> None:
+    new = rows(12, 100)
+    found = estimate(calibrator, new.logits, costs=1 - np.eye(3), groups=np.arange(100))
+    assert "%" not in str(found.cost)
+    assert " % (" in str(found.accuracy)
+    of_groups = [group.cost for group in found.groups.values() if group.cost is not None]
+    doubtful = [cost for cost in of_groups if 0.1 < cost.value < 0.9]
+    assert len(doubtful) > 20
+    for cost in doubtful:  # the label of the row is right or wrong
+        assert (cost.low, cost.high) == pytest.approx((0, 1), abs=0.01)
+    assert "group 7, 1 row: " in str(found)
 
 
 def test_an_action_that_is_free_has_a_cost_of_zero(calibrator: VectorScaling) -> None:
@@ -221,3 +295,40 @@ def test_an_action_that_is_free_has_a_cost_of_zero(calibrator: VectorScaling) ->
     without = estimate(calibrator, new.logits)
     assert without.cost is None
     assert "cost" not in without.scores()
+
+
+def test_new_frequencies_of_many_classes_do_not_flatter_the_predictions() -> None:
+    """The likeliest frequencies agree with the predictions too well: with them, estimates were 0.9 points too high."""
+    rng = np.random.default_rng(0)
+    k = 100
+
+    def drawn(n: int, frequencies: Numbers) -> Predictions:
+        labels = rng.choice(k, n, p=frequencies)
+        return Predictions(2.5 * rng.normal(size=(n, k)) + 2.5**2 * np.eye(k)[labels], labels)
+
+    fitted = TemperatureScaling().fit_predictions(drawn(5000, np.full(k, 1 / k)))
+    errors = []
+    for _ in range(6):
+        frequencies = rng.dirichlet(np.full(k, 2.0))
+        new = drawn(400, frequencies)
+        found = estimate(fitted, new.logits, n_draws=60)
+        assert found.adapted
+        chances = softmax(new.logits + np.log(frequencies))  # the true ones
+        errors.append(found.accuracy.value - chances[np.arange(400), fitted.predict(new.logits)].mean())
+    assert abs(np.mean(errors)) < 0.006, errors
+
+
+@pytest.mark.parametrize("n_parts", [1, 2])
+def test_the_auroc_is_that_of_labels_if_the_model_is_sure_of_them(n_parts: int) -> None:
+    confidence = np.tile([0.6, 0.9, 0.6, 0.7, 0.5], n_parts)
+    right = np.tile([1.0, 1.0, 0.0, 0.0, 0.0], n_parts)
+    chances = np.column_stack([right, 1 - right])
+    places = np.arange(5 * n_parts)
+    unlabelled = _Unlabelled(chances, np.zeros_like(places), confidence, chances, places, places // 5)
+    labels = np.tile([2, 3], (n_parts, 1))
+    # 0.9 is above all three wrong answers; 0.6 above one, and equal to one: (3 + 1.5) / 6. Precision and recall of
+    # class 0 are 2 / 5 and 1; class 1 is never predicted.
+    for statistics in unlabelled.statistics(unlabelled.ranks(), right, labels, chances[:, 0]):
+        assert statistics.tolist() == pytest.approx([0.4, 0.75, 0.4, 0.4, 0, 1, 0, 4 / 7, 0])
+    by_metric = auroc(Confidences(confidence[:5], right[:5].astype(bool)))
+    assert by_metric == pytest.approx(0.75)

@@ -111,6 +111,31 @@ def test_a_broken_promise_of_accuracy_raises_an_alarm() -> None:
     assert str(broken).startswith("Alarm: the accuracy is below the promised 90 % (")
 
 
+def test_an_alarm_keeps_its_reason_when_the_evidence_falls(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    found = Watch(0.01, accuracy=0.6)
+    for day in range(12):  # too sure at first, but always more accurate than promised; then calibrated
+        said = 0.95 if day < 3 else 0.85
+        found.update(Confidences(np.full(200, said), rng.uniform(size=200) < 0.85))
+        found.log_wealths["confidence"] -= 8.0 * (day > 3)  # what a long run of bad luck would do
+    assert found.alarm
+    assert max(found.log_wealths, key=found.log_wealths.__getitem__) == "accuracy"
+    found.save(tmp_path / "state.json")
+    for each in (found, Watch.load(tmp_path / "state.json")):
+        assert str(each).startswith("Alarm: the model is no longer calibrated")
+        assert str(each).endswith("Most of the evidence was about confidence.")
+
+
+def test_a_state_file_belongs_to_one_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    watch(batch(rng), tmp_path / "state.json", model="v1")
+    before = (tmp_path / "state.json").read_bytes()
+    with pytest.raises(BadPredictions, match="started with another model; use another state file"):
+        watch(batch(rng), tmp_path / "state.json", model="v2")
+    assert (tmp_path / "state.json").read_bytes() == before
+    assert watch(batch(rng), tmp_path / "state.json", model="v1").rows == 200
+
+
 def test_a_batch_that_is_sent_again_counts_once(tmp_path: Path) -> None:
     rows = batch(np.random.default_rng(0))
     first = watch(rows, tmp_path / "state.json", name="monday")
@@ -256,6 +281,7 @@ def test_forged_states_with_a_right_checksum_are_read_or_refused(tmp_path: Path,
         {"batches": {"a": 1}},
         {"batches": [{"name": "q", "rows": "3", "digest": "", "log_evidence": 0.0, "log_wealths": {}}]},
         {"batches": [{"name": "q", "rows": 3, "digest": 1, "log_evidence": 0.0, "log_wealths": {}}]},
+        {"batches": [{"name": "q", "rows": -5, "digest": "", "log_evidence": 0.0, "log_wealths": {}}]},
         {"other": 1},
     ],
 )

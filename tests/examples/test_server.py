@@ -1,7 +1,9 @@
-"""The example server calibrates as the library does, and refuses bad rows."""
+"""The example server calibrates as the library does, whatever was fitted, and refuses bad rows."""
 
 import importlib.util
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,16 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from glayers import Predictions, VectorScaling
+from glayers import (
+    BetaCalibration,
+    GroupCalibrator,
+    MultiLabelCalibrator,
+    PlattScaling,
+    Predictions,
+    TemperatureScaling,
+    VectorScaling,
+)
+from glayers.activations import softmax
 
 APP = Path(__file__).parent.parent.parent / "examples" / "server" / "app.py"
 RNG = np.random.default_rng(0)
@@ -23,7 +34,12 @@ FITTED = VectorScaling(strength=1.0).fit_predictions(
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    FITTED.save(tmp_path / "model.safetensors")
+    return served(FITTED, tmp_path, monkeypatch)
+
+
+def served(fitted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """Start the server with a calibrator."""
+    fitted.save(tmp_path / "model.safetensors")
     monkeypatch.setenv("MODEL", str(tmp_path / "model.safetensors"))
     spec = importlib.util.spec_from_file_location("example_server", APP)
     assert spec is not None
@@ -40,7 +56,50 @@ def test_rows_are_calibrated(client: TestClient) -> None:
     assert answer.json()["class_names"] == ["cat", "dog", "owl"]
     np.testing.assert_allclose(answer.json()["probabilities"], FITTED.predict_proba(Z[:5]), atol=1e-12)
     health = client.get("/health").json()
-    assert (health["calibrator"], health["classes"]) == ("vector scaling", 3)
+    assert (health["calibrator"], health["classes"], health["inputs"]) == ("vector scaling", 3, "logits")
+
+
+def test_every_kind_of_calibrator_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = (Z / 2 + RNG.gumbel(size=Z.shape)).argmax(axis=1)
+    sites = RNG.choice(["Bern", "Oslo"], 300)
+    p = softmax(Z)
+    several = MultiLabelCalibrator(TemperatureScaling()).fit(Z, (Z + RNG.normal(size=Z.shape) > 0).astype(int))
+    groups = GroupCalibrator(TemperatureScaling()).fit(Z * np.where(sites == "Bern", 3, 1)[:, None], labels, sites)
+    of_probabilities = BetaCalibration(inputs="probabilities").fit(p, labels)
+    stated = PlattScaling(inputs="confidence").fit(p.max(axis=1), p.argmax(axis=1) == labels)
+    new, where = Z[:4].tolist(), ["Bern", "Oslo", "Rome", "Bern"]
+    served_and_expected: list[tuple[Any, dict[str, Any], Any]] = [
+        (several, {"logits": new}, several.predict_proba(new)),
+        (groups, {"logits": new, "groups": where}, groups.predict_proba(new, where)),
+        (of_probabilities, {"probabilities": p[:4].tolist()}, of_probabilities.predict_proba(p[:4])),
+        (stated, {"confidence": [0.5, 0.9]}, stated.predict_proba([0.5, 0.9])),
+    ]
+    for fitted, request, expected in served_and_expected:
+        client = served(fitted, tmp_path, monkeypatch)
+        answer = client.post("/calibrate", json=request)
+        assert answer.status_code == 200, answer.text
+        np.testing.assert_allclose(answer.json()["probabilities"], expected, atol=1e-12)
+        health = client.get("/health").json()
+        assert {health["inputs"], *["groups"] * health["by_group"]} == request.keys()
+        refused = client.post("/calibrate", json={"logits": new, "groups": where, "confidence": [0.5]})
+        assert refused.status_code == 422
+        assert "expected ['" in refused.text
+
+
+def test_the_image_is_built_from_files_of_the_repository(tmp_path: Path) -> None:
+    """What the Containerfile copies before it installs is enough for a wheel; the image itself needs a registry."""
+    root = APP.parent.parent.parent
+    copied = re.findall(r"^COPY (.+) (\S+)$", (APP.parent / "Containerfile").read_text(), re.MULTILINE)
+    for names, target in copied:
+        for name in names.split():
+            if target.startswith("/source"):
+                copy = shutil.copytree if (root / name).is_dir() else shutil.copy
+                copy(root / name, tmp_path / name)
+            elif "$" not in name:
+                assert (root / name).is_file()
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheels")]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert len(list((tmp_path / "wheels").glob("glayers-*.whl"))) == 1
 
 
 @pytest.mark.parametrize(

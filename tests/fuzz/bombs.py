@@ -63,7 +63,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes], str | None]] = {
     "text among numbers": (
         "a.json",
         lambda: json.dumps({"logits": [[0.0, 1.0]] * 20_000, "labels": [0] * 19_999 + [LONG]}).encode(),
-        "labels must be real numbers",
+        "labels of row 19999 has",
     ),
     "zeros in an archive": ("a.npz", packed_zeros, TOO_LARGE),
     "equal rows in Parquet": ("a.parquet", many_equal_rows, TOO_LARGE),

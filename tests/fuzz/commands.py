@@ -21,6 +21,8 @@ METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all 
 FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
     *("--json", "--force", "--intervals", "--help", "--none", "-x", "--"),
+    *("--probabilities", "--by-group", "--all", "--differences", "--fail-if-miscalibrated", "--fail-if-shifted", "-v"),
+    *("--sets", "--set", "--prior", "--options", "--stated", "--estimate"),
     *("--fail-if", "--level", "--abstain", "--model", "--state", "--alpha", "--accuracy", "--costs", "--prometheus"),
     *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--width", "--resamples", "-o"),
 ]
@@ -37,6 +39,7 @@ VALUES = [
         "one-of:1,2",
         "one-of:",
     ),
+    *("percent", "a=0.5,b=2", "A,B", "n_folds=2", "strength=nan", "model.safetensors"),
     *("ks > 0.1", "ks > 3", "accuracy < 1e-400", "nll > inf", "0.5", "95%", "1e308", "nan"),
     *("0", "-1", "7", "99999999999999999999", "1e3", "npz", "csv", "json", "parquet", "exe", "out.csv", "out.npz", "-"),
     *("no/such/folder/x.csv", "a.csv", "\x1b[31m", "\ud800", *ODD_CELLS[:12], *METHODS),

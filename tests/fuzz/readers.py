@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 
 from glayers import GlayersError
-from glayers.predictions import Confidences, Predictions
+from glayers.predictions import Confidences, MultiLabelPredictions, Predictions
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import FORMATS, to_bytes
 from glayers.predictions.source import read_confidences, read_predictions
@@ -153,6 +153,8 @@ def check_writing(record: Any, folder: Path, random: Random) -> None:
     ending = pick([ending for ending in FORMATS if ending != ".npy"], random)  # which holds scores alone
     rows: Any
     rows, labelled = record if isinstance(record, tuple) else (record, True)
+    if isinstance(rows, MultiLabelPredictions):  # one row per label; `apply` writes files of them from their contents
+        return
     fields = {key: value for key, value in vars(rows).items() if labelled or key != "labels"}
     try:
         data = to_bytes(Contents(**fields), ending)

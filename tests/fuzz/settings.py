@@ -57,7 +57,8 @@ def of_metrics() -> dict[str, Call]:
         if "probabilities" in defaults:
             given = {setting: value for setting, value in TESTS.items() if setting in defaults}
             found[name] = (function, defaults | given | {"probabilities": P, "labels": LABELS})
-    found["label_scorecards"][1]["labels"] = np.eye(3)[LABELS]
+    for name in ("label_scorecards", "label_tests"):
+        found[name][1]["labels"] = np.eye(3)[LABELS]
     return found
 
 
@@ -69,12 +70,18 @@ def calls(folder: Path) -> dict[str, Call]:
     compared = glayers.compare(ROWS.take(slice(100)), ROWS.take(slice(100, None)), ["temperature"])
     file = folder / "rows.npz"
     np.savez(file, logits=LOGITS, labels=LABELS)
+    stated = folder / "stated.npz"
+    np.savez(stated, confidence=P.max(axis=1), correct=LABELS == 0)
+    saved = folder / "tempered"
+    tempered.save(saved)
     rows = {"probabilities": P, "labels": LABELS, "sample_weight": None}
     confidences = {"confidence": P.max(axis=1), "correct": LABELS == 0, "weights": None, "groups": None, "counts": None}
     return of_metrics() | {
         "differences": (metrics.paired_differences, SMALL | {"methods": METHODS, "metrics": ["nll"], "level": 0.9}),
         "rank": (metrics.rank, {"r": 2}),
         "label": (metrics.label, {"c": 2}),
+        "one_of": (metrics.one_of, {"classes": [0, 2]}),
+        "within_top": (metrics.within_top, {"r": 2}),
         "positive": (metrics.positive, {"c": 1}),
         "adjust": (metrics.adjust, {"p_values": [0.01, 0.2]}),
         "confidences": (glayers.Confidences, confidences),
@@ -86,6 +93,7 @@ def calls(folder: Path) -> dict[str, Call]:
         ),
         "streaming": (streamed, {"scores": P, "labels": LABELS, "sample_weight": None, "event": metrics.top}),
         "take": (ROWS.take, {"rows": [0, 1]}),
+        "with_logits": (ROWS.with_logits, {"logits": LOGITS}),
         "decide": (glayers.decide, {"probabilities": P, "costs": COSTS}),
         "costs": (glayers.realised_costs, SMALL | {"policies": {"a": ROWS}, "costs": COSTS, "level": 0.9}),
         "estimate": (glayers.estimate, {"calibrator": fitted, "logits": LOGITS, "level": 0.9, "n_draws": 20}),
@@ -108,6 +116,8 @@ def calls(folder: Path) -> dict[str, Call]:
         "threshold": (glayers.threshold, rows | {"accuracy": 0.6, "level": 0.9}),
         "shift_test": (glayers.shift_test, {"calibrator": fitted, "logits": LOGITS, "groups": None, "level": 0.9}),
         "read": (glayers.read_predictions, {"path": file, "part": None, "labels": None}),
+        "read_confidences": (glayers.read_confidences, {"path": stated, "part": None, "stated": None}),
+        "load": (glayers.load, {"path": saved}),
         "predictions": (compared.predictions, {"method": "temperature"}),
         "rows": (compared.rows, {"method": "temperature"}),
         "to_html": (compared.to_html, {"path": folder / "a.html", "force": True, "n_resamples": 20}),

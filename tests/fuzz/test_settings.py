@@ -2,12 +2,14 @@
 
 import json
 import warnings
+from inspect import isfunction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import glayers
+from glayers import metrics
 from tests.fuzz.settings import LABELS, LOGITS, ODD, calls, outcome
 
 
@@ -19,6 +21,12 @@ def test_odd_settings_give_a_result_or_an_error_of_the_library(tmp_path: Path, m
         for setting in call[1]:
             for odd in ODD:
                 outcome(call, name, setting, odd)
+
+
+def test_every_public_function_gets_odd_settings(tmp_path: Path) -> None:
+    tried = {function.__name__ for function, _ in calls(tmp_path).values()}
+    public = {name for module in (glayers, metrics) for name in module.__all__ if isfunction(getattr(module, name))}
+    assert public - tried == {"register"}  # of metrics: it refuses all but a `Metric`
 
 
 def test_what_is_ready_for_json_has_null_for_numbers_that_are_not_finite() -> None:

@@ -211,7 +211,7 @@ def test_an_infinite_nll_is_refused_with_a_way_out() -> None:
     p, y, _ = make_case(8, 40, 3)
     zero = p.copy()
     zero[3] = np.eye(3)[(y[3] + 1) % 3]
-    with pytest.raises(BadPredictions, match=r"b: the NLL is infinite.*Pass Predictions of the logits"):
+    with pytest.raises(BadPredictions, match=r"b: NLL is infinite.*pass Predictions of the logits"):
         paired_differences({"a": p, "b": zero}, y)
     assert paired_differences({"a": p, "b": zero}, y, metrics=["brier"], n_resamples=20).differences
 
@@ -235,7 +235,6 @@ def test_groups_widen_the_interval_and_the_scale_of_weights_does_not_matter() ->
     ("wrong", "message"),
     [
         ({"metrics": ["nll", "f1"]}, "metrics must be a list of some of accuracy, .*got "),
-        ({"metrics": "nll"}, "metrics must be a list of some of"),
         ({"metrics": []}, "metrics must be a list of some of"),
         ({"metrics": 3}, "metrics must be a list of some of .*got 3"),
         ({"n_resamples": 1}, "n_resamples must be at least 2"),

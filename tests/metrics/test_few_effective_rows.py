@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import AutoCalibrator, TemperatureScaling, VectorScaling, calibration_gap, metrics, rows_needed, threshold
+from glayers import (
+    AutoCalibrator,
+    TemperatureScaling,
+    VectorScaling,
+    calibration_gap,
+    metrics,
+    rows_needed,
+    threshold,
+)
 from glayers.errors import GlayersWarning
 from glayers.metrics import (
     METRICS,

@@ -19,7 +19,6 @@ from glayers import (
 )
 from glayers.metrics import CalibrationTest
 from glayers.metrics.calibration_tests import detectable_error
-from glayers.metrics.events import check_event
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers, confidences_of
 
@@ -83,13 +82,13 @@ def test_errors_below_the_top_class_are_seen_where_the_confidence_is_right() -> 
     found = metrics.calibration_test(p, y, n_resamples=199)
     assert found.rejecting == ("rank_2_ks", "classwise_ks")
     assert str(found) == (
-        "classes below the top are not calibrated; 1,000 rows are too few to tell whether the confidence is "
+        "the other class probabilities are wrong; 1,000 rows are too few to tell whether the top probability is right "
         f"(p <= {found.p_value:.2g})"
     )
     many = metrics.calibration_test(np.repeat(p, 9, axis=0), np.repeat(y, 9), n_resamples=199)
     assert many.detectable < 0.02
     assert many.finding == (
-        "the confidence is calibrated, as far as 9,000 rows can tell, but classes below the top are not"
+        "the top probability is right, as far as 9,000 rows can tell, but the other class probabilities are not"
     )
 
 
@@ -98,7 +97,7 @@ def test_a_calibrated_model_is_described_with_its_rows_and_the_error_they_would_
     found = metrics.calibration_test(Predictions.from_probabilities(p, y), n_resamples=99)
     assert (found.verdict, found.rejected, found.undecided) == ("calibrated", False, False)
     assert str(found) == (
-        f"calibrated, as far as 6,000 rows can tell (p = {found.p_value:.2g}); "
+        f"6,000 rows show no miscalibration (p = {found.p_value:.2g}); "
         f"an error of {100 * found.detectable:.2g} points would show"
     )
     assert found.to_dict()["sentence"] == str(found)
@@ -117,7 +116,7 @@ def test_few_rows_of_an_overconfident_model_are_not_called_calibrated(n: int) ->
     assert few.undecided
     assert few.detectable > off
     assert str(few) == (
-        f"too few rows to tell whether the model is calibrated: {n} rows (p = {few.p_value:.2g}); "
+        f"{n} rows are too few to tell whether the model is calibrated (p = {few.p_value:.2g}); "
         f"only errors above about {100 * few.detectable:.2g} points would show"
     )
 
@@ -154,16 +153,15 @@ def test_an_error_of_the_detectable_size_is_found_with_the_stated_power(n: int, 
 
 
 def test_the_detectable_error_by_hand() -> None:
-    # 400 fair coins: deviation 0.025. Brownian motion exceeds 2.2414 in 5 %, and 2.7344 in a fourth of that. With
-    # power 80 %, 0.8416 deviations more: 0.05 * 2.7344 / 2.2414 + 0.8416 * 0.0247 = 0.0818; at rates of 0.42 or 0.58
-    # the deviation is 0.0247.
-    event = check_event(Confidences(np.full(400, 0.5), np.arange(400) % 2))
-    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95, n_resamples=999)
-    assert detectable_error(event, test, 4) == pytest.approx(0.0818, abs=1e-4)
-    assert detectable_error(event, test, 1) == pytest.approx(0.05 + 0.8416 * 0.0248, abs=1e-4)
-    # A mean error of twice that of independent rows, 0.025 * 1.2533, says that pairs widen the deviation by 2.
-    pairs = replace(event, groups=np.arange(400) // 2)
-    assert detectable_error(pairs, test, 4) == pytest.approx(0.061 + 2 * 0.8416 * 0.0245, abs=2e-4)
+    # 400 fair coins: deviation 0.025, mean error 0.0313. Brownian motion exceeds 2.2414 in 5 %, and 2.7344 in a fourth
+    # of that: a critical value of 0.05 * 2.7344 / 2.2414 = 0.061. With power 80 %, 0.8416 deviations more, of which the
+    # square is at most 0.025^2 + 0.0854 / 400: 0.061 + 0.8416 * 0.029 = 0.0854.
+    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0313, level=0.95, n_resamples=999)
+    assert detectable_error(400, test, 4) == pytest.approx(0.0854, abs=1e-4)
+    assert detectable_error(400, test, 1) == pytest.approx(0.05 + 0.8416 * 0.0284, abs=1e-4)
+    # A mean error of twice that of independent rows says that pairs widen the deviation by 2.
+    pairs = replace(test, expected=0.0627)
+    assert detectable_error(200, pairs, 4) == pytest.approx(0.061 + 0.8416 * 0.0553, abs=2e-4)
 
 
 def test_groups_that_depend_on_each_other_show_only_larger_errors() -> None:
@@ -216,7 +214,7 @@ def test_too_few_groups_are_a_third_answer() -> None:
     found = metrics.calibration_test(p, y, groups=groups, n_resamples=99)
     assert found.undecided
     assert not found.rejected
-    assert str(found) == "too few groups to tell whether the model is calibrated: 400 rows in 4 groups"
+    assert str(found) == "400 rows in 4 groups are too few to tell whether the model is calibrated"
 
 
 def test_too_few_draws_are_refused() -> None:
@@ -250,7 +248,7 @@ def test_a_fit_is_compared_with_what_its_calibration_rows_allow(bends: float, ve
     assert found.rows_needed is not None
     # With so many rows the errors of the fit are about a tenth above those of a perfect one: the truth of this family.
     assert 10_000 < found.rows_needed < 60_000
-    assert f"about {found.rows_needed:,} calibration rows" in str(found)
+    assert f"; about {found.rows_needed:,} would suffice" in str(found)
     assert found.to_dict()["rows_needed"] == found.rows_needed
 
 

@@ -1,5 +1,4 @@
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +8,8 @@ from hypothesis import strategies as st
 from glayers import BadPredictions, Confidences, Predictions, metrics
 from glayers.metrics import METRICS, metric
 from glayers.metrics.bootstrap import Bootstrap, Resampling
-from glayers.metrics.events import Rows, check_rows, class_events
-from glayers.metrics.metric import Block, class_ranges, evaluate, evaluate_once
+from glayers.metrics.events import Rows, check_rows
+from glayers.metrics.metric import Block, evaluate, evaluate_once
 from glayers.metrics.scorecard import chosen_metrics
 from tests.strategies import Case, Numbers, cases, confidences_of, make_case
 
@@ -27,7 +26,7 @@ def plan(rows: Rows, n_resamples: int = 3) -> Resampling:
 
 
 def columns_of(rows: Rows, names: Iterable[str] = tuple(METRICS), n_resamples: int = 3) -> dict[str, Numbers]:
-    return evaluate(rows, chosen_metrics(rows, names), plan(rows, n_resamples).blocks, lambda: None)
+    return evaluate(rows, chosen_metrics(rows, names), plan(rows, n_resamples).blocks())
 
 
 @example(case=make_case(2, 7, 7, ties=False), kind="none")  # its scores separate the outcomes: 228 steps to the slope
@@ -63,28 +62,15 @@ def test_wide_and_narrow_samples_agree_too(n: int, classes: int, dtype: type[np.
         assert values[0] == pytest.approx(card[name], abs=slack(name)), name
 
 
-def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_that_are_not_kept_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check_rows(*make_case(6, 90, 7))
     whole = columns_of(rows)
-    monkeypatch.setattr(metric, "class_ranges", partial(class_ranges, entries=180))  # two classes of 90 rows
-    advanced: list[None] = []
-    pieces = evaluate(rows, list(METRICS.values()), plan(rows).blocks, lambda: advanced.append(None))
-    assert len(advanced) == 4 == len(metric.class_ranges(rows, METRICS.values()))
-    for name, values in whole.items():
-        np.testing.assert_allclose(pieces[name], values, atol=1e-14)
-    alone = evaluate(rows, list(METRICS.values()), lambda: [Block.of(rows)], lambda: None)
+    monkeypatch.setattr(metric, "_KEPT_ENTRIES", 90)
+    for name, values in columns_of(check_rows(*make_case(6, 90, 7))).items():
+        np.testing.assert_array_equal(whole[name], values)
+    alone = evaluate(rows, list(METRICS.values()), [Block.of(rows)])
     for name, value in evaluate_once(rows, METRICS.values()).items():
         assert alone[name] == pytest.approx([value], abs=slack(name, 1e-14)), name
-
-
-@given(case=cases())
-@settings(max_examples=25, deadline=None)
-def test_the_fast_form_over_classes_is_the_value_of_each_class(case: Case) -> None:
-    rows = check_rows(*case)
-    for found in METRICS.values():
-        if found.over_classes is not None:
-            slow = [found.evaluate(event, Block.of(rows))[0] for event in class_events(rows)]
-            assert found.over_classes(rows, rows.weights) == pytest.approx(slow, abs=1e-12), found.name
 
 
 def test_only_what_is_asked_for_is_evaluated() -> None:

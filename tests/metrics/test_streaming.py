@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from glayers import Confidences, Predictions
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, Metric, StreamingScorecard, label, outcomes, scorecard
+from glayers.metrics import METRICS, Metric, StreamingScorecard, label, scorecard
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block
 from glayers.metrics.streaming import RowSample, cell_of, group_keys, row_places
 from tests.strategies import Case, cases, make_case
 
 ITERATED = ("calibration_slope", "calibration_intercept")
-ORDERED = (*ITERATED, "kuiper", "integrated_calibration_index", *(metric.name for metric in outcomes.METRICS))
+ORDERED = ("kuiper", *list(METRICS)[list(METRICS).index("calibration_slope") :])
 CELLS = {"octaves": 14, "bits": 12}  # of the scores of events
 
 
@@ -125,10 +125,10 @@ def test_a_new_metric_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
         Metric("in_the_large", "in the large", large, "Cox, Biometrika 1958"),
         Metric("in_the_large_by_rank", "by rank", large, "none", about="ranks", at_most=2),
         Metric("in_the_large_by_class", "by class", large, "none", about="classes"),
-        Metric("spread", "spread", spread, "none", about="rows"),
+        Metric("spread", "spread", spread, "none", about="rows", per_row=True),
     ]
     for metric in added:
-        monkeypatch.setitem(METRICS, metric.name, metric)
+        monkeypatch.setitem(METRICS._values, metric.name, metric)
     case = make_case(4, 500, 4)
     found = streamed(case, case.weights, np.array_split(np.arange(500), 3))
     card, wanted = found.result(), scorecard(case.probabilities, case.labels, sample_weight=case.weights)

@@ -12,7 +12,7 @@ import pytest
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersWarning
 from glayers.predictions import Predictions
-from glayers.predictions.source import read_predictions
+from glayers.predictions.source import read_confidences, read_predictions
 from tests.predictions.examples import GROUPS, LABELS, LOGITS, NAMES, PROBABILITIES, WEIGHTS, bad
 
 
@@ -135,6 +135,12 @@ def test_objects_are_refused_and_the_reason_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["c16", "M8[s]", [("a", "f8")], "V8"])
 def test_arrays_that_are_neither_numbers_nor_text_are_refused(tmp_path: Path, dtype: Any) -> None:
     assert "holds an array of" in bad(npz(tmp_path / "a.npz", logits=np.zeros((3, 3), dtype), labels=[0, 1, 2]))
+
+
+def test_one_number_in_the_place_of_rows_is_refused(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", confidence=np.array(0.7), correct=np.array(1))
+    with pytest.raises(BadFile, match="confidence must be a list; got array"):
+        read_confidences(path)
 
 
 def test_class_names_may_be_bytes(tmp_path: Path) -> None:

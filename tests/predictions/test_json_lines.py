@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadFile, GlayersWarning, read_confidences, read_predictions
+from glayers import BadFile, read_confidences, read_predictions
+from glayers.predictions import MultiLabelPredictions
 
 
 def write(path: Path, *records: object) -> Path:
@@ -42,9 +43,9 @@ def test_a_sample_log_of_the_harness(tmp_path: Path) -> None:
 
 def test_a_choice_that_a_question_lacks_has_probability_0(tmp_path: Path) -> None:
     records = [{"probabilities": [0.5, 0.3, 0.2], "label": 0}, {"probabilities": [0.6, 0.4], "label": 1}]
-    with pytest.warns(GlayersWarning, match="exactly 0"):
-        read = read_predictions(write(tmp_path / "s.jsonl", *records))
+    read = read_predictions(write(tmp_path / "s.jsonl", *records))
     assert read.probabilities() == pytest.approx(np.array([[0.5, 0.3, 0.2], [0.6, 0.4, 0.0]]), abs=1e-9)
+    assert read.probabilities()[1, 2] == 0
 
 
 def test_older_logs_have_lists_of_arguments(tmp_path: Path) -> None:
@@ -94,6 +95,21 @@ def test_plain_lines(tmp_path: Path) -> None:
     read = read_predictions(lines)
     assert read.labels.tolist() == [1, 0]
     assert read.logits.tolist() == [[-0.2, -1.7, -np.inf], [-2, -0.3, -4]]
+
+
+def test_a_label_may_be_a_list_for_several_labels_or_a_distribution(tmp_path: Path) -> None:
+    several = {"logits": [1.0, -2.0, 0.5], "label": [1, 0, None]}
+    found = read_predictions(write(tmp_path / "a.jsonl", several, several | {"label": [1, 1, 0]}))
+    assert isinstance(found, MultiLabelPredictions)
+    assert [len(rows) for rows in found.by_label().values()] == [2, 2, 1]
+    soft = read_predictions(write(tmp_path / "a.jsonl", several | {"label": [0.75, 0.0, 0.25]}))
+    assert soft.labels.tolist() == [0, 2]
+    mixed = [several, several | {"label": 1}]
+    for lines in (mixed, mixed[::-1]):
+        with pytest.raises(BadFile, match="line 2: has a list where other lines have a name, a number"):
+            read_predictions(write(tmp_path / "a.jsonl", *lines))
+    with pytest.raises(BadFile, match="a list of labels for scores by name"):
+        read_predictions(write(tmp_path / "a.jsonl", {"logits": {"a": 1.0, "b": 0.5}, "label": [1, 0]}))
 
 
 def test_confidence_and_correct(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from glayers import BadPredictions, Confidences, GlayersWarning, Predictions
+from glayers import BadPredictions, Confidences, GlayersWarning, Predictions, VectorScaling, metrics, read_predictions
+from glayers.activations import log_softmax
 from tests.lazy import torch
 
 LOGITS = np.array([[2.0, 0.0, 1.0], [0.5, 1.5, 0.0], [-1.0, 3.0, 0.25], [0.0, 0.1, 0.2]])
@@ -326,3 +328,53 @@ def test_float32_logits_give_the_probabilities_of_double_precision(scale: float)
     found = Predictions(logits, np.zeros(500, int)).probabilities()
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, softmax(logits.astype(np.float64), axis=1), rtol=0, atol=2e-7)
+
+
+SOFT = np.array([[0.7, 0.3, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]])
+SOFT_LOGITS = np.array([[2.0, 0.5, 1.0], [0.1, 0.9, 0.3], [1.4, 0.2, 0.1], [0.3, 0.4, 2.0]])
+
+
+def test_soft_labels_have_the_cross_entropy_of_their_distributions() -> None:
+    rows = Predictions(SOFT_LOGITS, SOFT)
+    cross_entropy = -(SOFT * log_softmax(SOFT_LOGITS)).sum(axis=1)
+    assert metrics.nll(rows) == pytest.approx(cross_entropy.mean())
+    weights = np.array([1.0, 2.0, 0.5, 3.0])
+    weighted = Predictions(SOFT_LOGITS, SOFT, weights, groups=["a", "a", "b", "c"])
+    assert metrics.nll(weighted) == pytest.approx(np.average(cross_entropy, weights=weights))
+    assert weighted.groups is not None
+    assert weighted.groups.tolist() == ["a", "a", "a", "a", "b", "c", "c", "c"]
+
+
+def test_a_fit_to_soft_labels_is_the_fit_to_rows_with_weights() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 3))
+    soft = rng.dirichlet(np.ones(3), 60)
+    fitted = VectorScaling(strength=0.1).fit(logits, soft)
+    repeated = np.repeat(logits, 3, axis=0), np.tile(np.arange(3), 60), soft.ravel(), np.repeat(np.arange(60), 3)
+    assert fitted.predict_proba(logits) == pytest.approx(
+        VectorScaling(strength=0.1).fit(*repeated).predict_proba(logits)
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([[0.7, 0.2, 0.0], *SOFT[1:]], "soft labels must sum to 1; row 0 has 0.9"),
+        ([[1.7, -0.7, 0.0], *SOFT[1:]], "lie between 0 and 1"),
+        (np.eye(3)[[0, 1, 2, 1]], r"one-hot, pass labels.argmax"),
+    ],
+)
+def test_labels_that_are_no_distributions_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(BadPredictions, match=message):
+        Predictions(SOFT_LOGITS, labels)
+
+
+def test_soft_labels_have_no_counts() -> None:
+    with pytest.raises(BadPredictions, match="have no counts"):
+        Predictions(SOFT_LOGITS, SOFT, counts=[1, 2, 3, 4])
+
+
+def test_soft_labels_of_a_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "soft.npz", logits=SOFT_LOGITS, labels=SOFT)
+    read = read_predictions(tmp_path / "soft.npz")
+    assert read.labels.tolist() == [0, 1, 1, 2, 0, 0, 1, 2]

@@ -61,6 +61,11 @@ def test_one_score_alone_comes_back(tmp_path: Path, ending: str) -> None:
     assert (found.confidence.tolist(), labelled) == ([0.5, 0.25], False)
 
 
+def test_lines_keep_the_label_of_classes_that_are_named_by_numbers(tmp_path: Path) -> None:
+    made = Contents(logits=np.zeros((3, 3)), labels=np.array([2, 0, 1]), class_names=("00", "000", "0"))
+    assert_comes_back(made, ".jsonl", tmp_path)
+
+
 def assert_comes_back(made: Contents, ending: str, folder: Path) -> None:
     data = to_bytes(made, ending)
     found, labelled = read_back(data, ending, folder)

@@ -59,12 +59,23 @@ def test_confidences_have_a_card_too() -> None:
 
 def test_few_rows_are_not_called_calibrated() -> None:
     card = model_card(TemperatureScaling().fit_predictions(sampled(0, 1000)), sampled(6, 60))
-    assert "**Verdict.** Too few rows to tell whether the model is calibrated: 60 rows. These rows would have" in card
+    assert "**Verdict.** 60 rows are too few to tell whether the model is calibrated. These rows would have" in card
 
 
 def test_too_few_groups_are_named_without_a_number() -> None:
     rows = sampled(5, 600)
     few = Predictions(rows.logits, rows.labels, groups=np.arange(600) % 4)
     card = model_card(TemperatureScaling().fit_predictions(sampled(0, 1000)), few)
-    assert "**Verdict.** Too few groups to tell" in card
+    assert "**Verdict.** 600 rows in 4 groups are too few to tell" in card
     assert "nan" not in card
+
+
+def test_the_card_names_weights_and_adapted_frequencies() -> None:
+    given = sampled(0, 400)
+    weights = np.where(np.arange(400) < 40, 10.0, 1.0)
+    fitted = TemperatureScaling().fit(given.logits, given.labels, weights)
+    share = fitted.adapt(frequencies=np.eye(given.n_classes)[0] + 1)
+    text = model_card(share, sampled(1, 400))
+    assert f"on 400 rows of {given.n_classes} classes (132 effective rows). Then adapted to other class freq" in text
+    assert f"class 0 from {100 * share.adaptation_.before[0]:.1f} %" in text
+    assert "effective rows" not in model_card(TemperatureScaling().fit_predictions(given), sampled(1, 400))

@@ -65,6 +65,15 @@ def test_the_band_of_one_row_holds_both_outcomes_that_are_likely(weight: float) 
             assert not found.outside[0]
 
 
+def test_a_share_at_an_end_of_its_band_is_inside_however_it_is_rounded() -> None:
+    for n in range(3, 60):
+        weights = np.full(n, 0.1)
+        band = reliability(Confidences([0.7] * n, [1] * n, weights=weights), n_bins=1)
+        for end in (band.band_low[0], band.band_high[0]):
+            hits = np.arange(n) < round(end * n)
+            assert not reliability(Confidences([0.7] * n, hits, weights=weights), n_bins=1).outside[0]
+
+
 def test_an_overconfident_model_leaves_its_band() -> None:
     event = check_event(*sample(3, n=3000, k=4, sharpness=2.5))
     binned = reliability(event)

@@ -54,8 +54,8 @@ def test_the_decision_curve_says_at_how_many_thresholds_the_model_is_better_than
     # From 0.1 on treating all costs more, and from 0.9 on nobody is treated.
     rows = Confidences(np.repeat([0.9, 0.1], 400), np.repeat([1, 0, 1, 0], [360, 40, 40, 360]))
     found = net_benefit(rows)
-    better = [model.low > 0 and gain.low > 0 for model, gain in zip(found.model, found.gain, strict=True)]
-    pays = np.array(found.thresholds)[better]
+    better = [line["model"].low > 0 and line["gain"].low > 0 for line in found.lines.values()]
+    pays = np.array(list(found.lines), dtype=float)[better]
     assert 0.1 < pays.min() < 0.2
     assert 0.8 < pays.max() < 0.9
     (spec,) = FIGURES["decision-curve"].specs([Shown("model", check_any(rows))])

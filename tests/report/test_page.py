@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadFile, Predictions, VectorScaling, compare
+from glayers import BadFile, MultiLabelPredictions, Predictions, VectorScaling, compare
+from glayers.report.answers import answers, measure
 from glayers.report.figures import FIGURES
 from glayers.report.page import script_json, write_report
 from tests.report.html_comparisons import HOSTILE, overconfident, overconfident_page, page_of, sampled_rows, small
@@ -153,6 +154,7 @@ def test_a_figure_whose_numbers_are_not_finite_holds_null(elements: Elements) ->
     assert script_json({"x": float("nan"), "y": [-np.inf, 1.5]}) == '{"x":null,"y":[null,1.5]}'
 
 
+@pytest.mark.thorough
 def test_a_page_of_a_thousand_classes_is_small() -> None:
     calibration, test = sampled_rows(400, 1, classes=1_000), sampled_rows(300, 2, classes=1_000)
     found = compare(calibration, test, ["temperature"])
@@ -167,7 +169,8 @@ def test_a_comparison_in_which_nothing_could_be_fitted_still_has_a_page() -> Non
     text = Elements(page_of(found, n_resamples=50)).text
     assert "could not be fitted" in text
     assert "groups must hold at least 2" in text
-    assert "Overconfident by " in text
+    assert "The model is overconfident by " in text
+    assert "What to do: Calibrate the model" in " ".join(text.split())
     assert "Not calibrated" in text
 
 
@@ -189,6 +192,28 @@ def test_a_class_name_turns_no_text_around() -> None:
     page = page_of(found, n_resamples=50)
     assert set(data_of(Elements(page))["classes"][0]["y"]["names"]) == {"a", "\\u202eb", "\\u2067\u05d0", "d"}
     assert "\u202e" not in page
+
+
+def test_a_page_of_several_labels_says_how_many_and_counts_decisions() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 3))
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)
+    old, new = (MultiLabelPredictions(3 * z[part], labels[part]) for part in (slice(120), slice(120, 200)))
+    page = page_of(compare(old, new, ["temperature"]), n_resamples=20)
+    assert "3 labels per row · 240 decisions" in page
+
+
+def test_the_page_of_several_labels_names_those_that_are_off_and_no_worse_method() -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(4000, 2))
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)
+    old, new = (MultiLabelPredictions(z * [1, size], labels, label_names=["rain", "wind"]) for size in (1, 3))
+    found = measure(compare(old, new, ["temperature"]), 20, 0)
+    tile = answers(found)["Which labels are off?"]
+    assert tile.value == "1 of 2 labels"
+    assert "wind" in tile.words
+    assert "rain" not in tile.words
+    assert "Which classes are off?" not in answers(found)
 
 
 def test_a_model_with_one_logit_has_a_page() -> None:

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -50,10 +51,10 @@ def test_only_a_model_without_any_error_on_enough_rows_is_called_calibrated(
 def test_errors_below_the_top_class_alone_are_named() -> None:
     found = replace(omnibus(0.5, 0.01), adjusted={"ks": 0.5, "ece": 0.5, "rank_2_ks": 0.001, "classwise_ks": 0.5})
     card = scorecard(sampled_rows(60, 1))
-    assert verdict(found, card, gaps(0.5)).answer == "Not below the top class"
+    assert verdict(found, card, gaps(0.5)).answer == "Only the top probability"
     # "The confidence is calibrated" would contradict the list of the classes whose confidence is off.
     both = verdict(found, card, gaps(1e-4))
-    assert (both.answer, both.sentence) == ("Not in every class", "not calibrated where it predicts b")
+    assert (both.answer, both.sentence) == ("Not in every class", "the model is not calibrated where it predicts b")
 
 
 def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
@@ -68,22 +69,39 @@ def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
     assert rows_in_both(rows, Predictions(rows.logits.astype(np.float32), rows.labels)) == 0
 
 
+def test_rows_that_repeat_within_both_sets_are_no_sign_of_shared_rows() -> None:
+    # Rounded logits: each set holds each of 200 rows about five times.
+    rows = sampled_rows(200, 1)
+    parts = [rows.take(np.random.default_rng(seed).integers(0, 200, 1_000)) for seed in (1, 2)]
+    assert rows_in_both(*parts) == 0
+    # A test set that was joined twice is no excuse for rows of the calibration set in it.
+    assert rows_in_both(rows, rows.take(np.tile(np.arange(50), 2))) == 100
+
+
 def test_rows_without_problems_have_no_findings() -> None:
     calibration, test = sampled_rows(900, 1), sampled_rows(1_100, 2)
     assert findings(compare(calibration, test, ["temperature"]), calibration) == []
 
 
-def test_many_rare_classes_are_counted() -> None:
-    found = compare(sampled_rows(300, 1, classes=30), sampled_rows(900, 2, classes=30), ["temperature"])
-    (few,) = [each.found for each in findings(found, None) if "calibration" in each.subject]
-    n_few = int((sampled_rows(300, 1, classes=30).label_counts() < 20).sum())
-    assert f"and {n_few - 5} more: estimates for such classes are imprecise" in few
+def test_many_rare_classes_are_counted_and_few_are_named() -> None:
+    calibration, test = (sampled_rows(n, seed, classes=30) for n, seed in ((600, 1), (2_000, 2)))
+    n_few = int((calibration.label_counts() < 20).sum())
+    assert 3 < n_few < 30
+    (few,) = findings(compare(calibration, test, ["temperature"]), None)
+    assert few == (
+        "Rare classes",
+        f"fewer than 20 calibration rows of {n_few} of 30 classes",
+        f"Collect labelled rows of {n_few} of 30 classes.",
+    )
+    kept = np.flatnonzero((test.labels > 1) | (np.arange(2_000) < 60))
+    few = findings(compare(test, test.take(kept), ["temperature"]), None)[-1]
+    assert few[1:] == ("fewer than 20 test rows of class 0, class 1", "Collect labelled rows of class 0, class 1.")
 
 
 def test_shift_in_confidence_alone_needs_attention() -> None:
     calibration = sampled_rows(900, 1)
     moved = Predictions(sampled_rows(500, 5).logits / 3, sampled_rows(500, 5).labels)
     (finding,) = findings(compare(calibration, moved, ["temperature"]), calibration)
-    assert "confidence (p" in finding.found
-    assert "labels (p" not in finding.found
-    assert finding.advice == "Fit again on rows like those the model will see"
+    assert finding.found.startswith("mostly in highest logit less mean logit, where ")
+    assert re.search(r"% of the calibration rows but [0-9.]+ % of the test rows are below", finding.found)
+    assert finding.advice == "Fit again on rows like those the model will see."

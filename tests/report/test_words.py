@@ -7,7 +7,7 @@ from rich.console import Console
 
 from glayers import metrics
 from glayers.metrics import OmnibusTest, Scorecard, calibration_test
-from glayers.report.verdict import confidence_sentence, direction, ks_sentence
+from glayers.report.verdict import ks_sentence, verdict
 from glayers.text_tables import p_text, terminal_table
 from tests.metrics.simulation import sample
 from tests.strategies import make_case
@@ -29,39 +29,37 @@ def rejecting() -> OmnibusTest:
 @pytest.mark.parametrize(
     ("gap", "said"),
     [
-        (0.07, "overconfident"),
-        (-0.07, "underconfident"),
-        (0.0, "correct on average but miscalibrated at some confidences"),
+        (0.07, "overconfident by 7.0 points"),
+        (-0.07, "underconfident by 7.0 points"),
+        (0.0, "right on average but wrong at some confidences"),
     ],
 )
 def test_the_direction_is_that_of_the_mean_gap_beyond_the_bound_of_the_test(
     rejecting: OmnibusTest, gap: float, said: str
 ) -> None:
     assert rejecting.tests["ks"].bound < 0.07
-    assert direction(rejecting, card(0.8 + gap, 0.8)) == said
-    assert confidence_sentence(rejecting, card(0.8 + gap, 0.8)).startswith(f"{said} (mean confidence ")
+    assert verdict(rejecting, card(0.8 + gap, 0.8)).sentence == f"the model is {said}"
 
 
 @pytest.mark.parametrize("gap", [-0.1, 0.0, 0.1])
 def test_a_model_that_passes_its_tests_is_never_called_overconfident(gap: float) -> None:
     found = calibration_test(*sample(3, n=2000, k=4), n_resamples=199)
     assert not found.rejected
-    assert direction(found, card(0.8 + gap, 0.8)) == ""
-    assert confidence_sentence(found, card(0.9, 0.8)) == "mean confidence 90.00 %, accuracy 80.00 %"
+    assert "confident" not in verdict(found, card(0.8 + gap, 0.8)).sentence
 
 
 def test_calibrated_models_contradict_themselves_in_no_sample() -> None:
     for seed in range(30):
         rows = sample(seed, n=300, k=4)
         found = calibration_test(*rows, n_resamples=199)
-        said = confidence_sentence(found, metrics.scorecard(*rows))
-        assert ("confident (" in said or "at some" in said) == bool({"ks", "ece"} & set(found.rejecting))
+        said = verdict(found, metrics.scorecard(*rows)).sentence
+        assert ("confident by" in said or "at some" in said) == bool({"ks", "ece"} & set(found.rejecting))
 
 
 def test_ks_is_named_with_what_chance_alone_would_make_of_it() -> None:
     test = metrics.ks_test(*sample(1, n=500, k=4))
     expected = (
-        f"KS {100 * test.value:.2f} %; that of a calibrated model exceeds {100 * test.bound:.2f} % in 5 % of samples"
+        f"KS {100 * test.value:.2f} %; by chance alone it would exceed {100 * test.bound:.2f} % only 1 time in 20"
     )
     assert ks_sentence(test) == expected
     assert ks_sentence(replace(test, too_few_groups=True)).endswith(

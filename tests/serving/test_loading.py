@@ -136,3 +136,13 @@ def test_fits_files_and_comparisons_need_no_extra(tmp_path: Path) -> None:
 def test_a_light_installation_fits_saves_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     use(SERVING, tmp_path, "")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not SERVING.exists(), reason="`make test` builds this environment")
+def test_the_demo_runs_in_a_light_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    command = [str(SERVING.parent / "glayers"), "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -173,6 +173,55 @@ def test_a_calibrated_torch_network_becomes_one_file(tmp_path: Path) -> None:
     assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
+def test_a_network_with_one_logit_still_returns_one(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    calibrated = CalibratedNetwork(nn.Linear(6, 1), fitted("platt", 1))
+    x = torch.randn(5, 6)
+    calibrated.to_onnx(tmp_path / "both.onnx", x)
+    names = ["logits", "probabilities", "uncalibrated_logits"]
+    logits, p, before = session_of(tmp_path / "both.onnx").run(names, {"input": x.numpy()})
+    assert (logits.shape, p.shape, before.shape) == ((5, 1), (5, 2), (5, 1))
+    with torch.inference_mode():
+        assert logits == pytest.approx(calibrated(x).numpy(), abs=1e-5)
+    assert 1 / (1 + np.exp(-logits[:, 0])) == pytest.approx(p[:, 1], abs=1e-6)
+
+
+class TwoInputs(nn.Module):
+    """A network that takes a pair of tensors as one argument, and any number after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.last = nn.Linear(6, CLASSES)
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], *others: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(pair[0]) + pair[1]
+        for other in others:
+            found = found * other
+        return found
+
+
+def test_a_tuple_of_inputs_becomes_as_many_inputs_of_the_file(tmp_path: Path) -> None:
+    calibrated = CalibratedNetwork(TwoInputs(), fitted("vector"))
+    rng = torch.Generator().manual_seed(0)
+    first, second, third = (torch.randn(5, columns, generator=rng) for columns in (6, 1, CLASSES))
+    calibrated.to_onnx(tmp_path / "both.onnx", (first, second), third)
+    session = session_of(tmp_path / "both.onnx")
+    assert [given.name for given in session.get_inputs()] == ["pair_0", "pair_1", "others_0"]
+    feed = {"pair_0": first[:3].numpy(), "pair_1": second[:3].numpy(), "others_0": third[:3].numpy()}
+    with torch.inference_mode():
+        expected = calibrated.predict_proba((first[:3], second[:3]), third[:3]).numpy()
+    assert session.run(["probabilities"], feed)[0] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("inputs", [(), (np.zeros((2, 6)),), ((torch.zeros(2, 6), 3),)])
+def test_example_inputs_that_are_no_tensors_are_refused(inputs: Any, tmp_path: Path) -> None:
+    calibrated = CalibratedNetwork(nn.Linear(6, CLASSES), fitted("vector"))
+    with pytest.raises(BadPredictions, match="to_onnx needs example inputs, tensors as `forward` takes them; got"):
+        calibrated.to_onnx(tmp_path / "both.onnx", *inputs)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_does_not_fit_the_network_is_refused(networks: Path, tmp_path: Path) -> None:
     network, path = onnx.load(networks / "classifier.onnx"), tmp_path / "both.onnx"
     with pytest.raises(BadPredictions, match=r"the output 'logits' has shape .*4.*, but the calibrator needs 1 logits"):

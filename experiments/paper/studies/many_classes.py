@@ -2,10 +2,11 @@
 
 Run: python -m experiments.paper.studies.many_classes --logits DIR [--sets SET ...] [--fits NAME ...]. Writes
 results/many_classes.csv and the same as Markdown. A fit in the file is not repeated. A search at three layers takes
-more than 15 processor minutes with 100 classes, one at one layer two.
+about five processor minutes with 100 classes, one at one layer two.
 
 As in the paper, learning rate and weight decay found at three layers are used again for other depths and widths. One
-layer and Glorot's start have searches of their own. Fits of more epochs tell what the limit of 200 epochs does.
+layer and Glorot's start have searches of their own. Fits of more epochs tell what the limit of 200 epochs does. Where
+a name says (as 1), the settings are those of one layer's search.
 """
 
 import argparse
@@ -35,12 +36,14 @@ UNCALIBRATED = "uncalibrated"
 TEMPERATURE = "temperature"
 ONE_LAYER = "g, 1 layer"
 THREE_LAYERS = "g, 3 layers"
+# Weaker decays take most of the time of a search at three layers. With 0.001 and learning rates of 0.001 and 0.003, the
+# held-out loss is 1.3 when the training loss stops falling, where the best is 1.06 (cifar100_resnet110).
+DECAYS = (0.01, 0.1, 1.0, 10.0)
 # Fits that search, in the order of the tables.
 SEARCHING: dict[str, dict[str, Any]] = {
     ONE_LAYER: {"n_layers": 1},
-    THREE_LAYERS: {"n_layers": 3},
-    "g, 3 layers, Glorot": {"n_layers": 3, "start": "glorot"},
-    "g, 1 layer, 1,000 epochs": {"n_layers": 1, "max_epochs": 1_000},
+    THREE_LAYERS: {"n_layers": 3, "weight_decay": DECAYS},
+    "g, 3 layers, Glorot": {"n_layers": 3, "weight_decay": DECAYS, "start": "glorot"},
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "g, 2 layers": {"n_layers": 2},

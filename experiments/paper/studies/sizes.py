@@ -5,7 +5,7 @@ for all sizes, as in the paper. One layer has no hidden units: it is fitted once
 layers also have a search of their own, which tells the depth from the reused settings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -45,12 +45,7 @@ class Sizes(Study):
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
         """Return the fit with the search first, then every size and seed."""
-        shapes = [
-            (str(depth), str(units) if depth > 1 else NO_UNITS)
-            for depth in self.depths
-            for units in (self.units if depth > 1 else self.units[:1])
-        ]
-        keys = [(*shape, str(seed)) for shape in shapes for seed in range(self.seeds)]
+        keys = sizes_and_seeds(self.depths, self.units, self.seeds)
         for rows in trained(sets, "cifar10"):
             own = [(OWN, str(depth), "3" if depth > 1 else NO_UNITS, "0") for depth in self.own_search]
             for key in [(REUSED, *SEARCHED), *((REUSED, *key) for key in keys if key != SEARCHED), *own]:
@@ -73,6 +68,15 @@ class Sizes(Study):
     def tables(self, lines: list[Line]) -> str:
         """Return one table per network: each size, its weights and its scores."""
         return page(*(_of_network(where(lines, network=name), name) for name in different(lines, "network")))
+
+
+def sizes_and_seeds(depths: Iterable[int], units: Sequence[int], seeds: int) -> list[tuple[str, str, str]]:
+    """Return every depth, width and seed; one layer has no hidden units."""
+    keys = []
+    for depth in depths:
+        widths = [str(width) for width in units] if depth > 1 else [NO_UNITS]
+        keys += [(str(depth), width, str(seed)) for width in widths for seed in range(seeds)]
+    return keys
 
 
 def chosen(g: PaperGLayers) -> Line:

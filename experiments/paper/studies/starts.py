@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from experiments.paper.studies.lines import Line, different, markdown, numbers, page, where
 from experiments.paper.studies.scoring import METRICS, noted, printed
 from experiments.paper.studies.sets import PLACE, RowSet, trained
-from experiments.paper.studies.sizes import NO_UNITS, chosen
+from experiments.paper.studies.sizes import NO_UNITS, chosen, sizes_and_seeds
 from experiments.paper.studies.study import Done, Job, Study
 
 from glayers import GlayersWarning, PaperGLayers
@@ -49,12 +49,7 @@ class Starts(Study):
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
         """Return one job per start, size and seed, with all its epochs."""
-        shapes = [
-            (str(depth), str(units) if depth > 1 else NO_UNITS)
-            for depth in self.depths
-            for units in (self.units if depth > 1 else self.units[:1])
-        ]
-        keys = [(*shape, str(seed)) for shape in shapes for seed in range(self.seeds)]
+        keys = sizes_and_seeds(self.depths, self.units, self.seeds)
         for rows in trained(sets, self.network):
             for start in STARTS:
                 for key in [SEARCHED, *(key for key in keys if key != SEARCHED)]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, few_rows_note
-from glayers.calibrators import Calibrator, SharedGLayers, calibrator_of
+from glayers.calibrators import Calibrator, PlattScaling, SharedGLayers, calibrator_of
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 
@@ -49,9 +49,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         With `decision_function`, whose values are used as logits, or else with `predict_proba`, whose zeros are raised
         to half the smallest other probability of the calibration rows. A `FrozenEstimator` is not fitted again, and all
         rows calibrate it.
-    calibrator : Calibrator or str, optional
-        The method or its name; copies of it are fitted. By default `SharedGLayers("vector")`: one scale and one shift
-        per class, then a correction that all classes share. Priors hold both near 1 and 0 where rows say little.
+    method : Calibrator or str, optional
+        A calibrator, its name, or any object with `fit` and `predict_proba`, or a function of probabilities; copies of
+        it are fitted. By default `SharedGLayers("vector")`: one scale and one shift per class, then a correction that
+        all classes share. Priors hold both near 1 and 0 where rows say little. "sigmoid" is `PlattScaling`.
     cv : int, splitter or iterable, default 5
         How rows are split into those that fit the classifier and those that calibrate it. A number means stratified
         folds, which keep groups together if there are any.
@@ -81,7 +82,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     """
 
     estimator: Any
-    calibrator: Any = None
+    method: Any = None
     cv: Any = 5
     ensemble: bool | Literal["auto"] = "auto"
     n_jobs: int | None = None
@@ -105,7 +106,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         -------
         CalibratedClassifier
         """
-        if self.ensemble not in (True, False, "auto"):
+        if not isinstance(self.ensemble, bool | str) or self.ensemble not in (True, False, "auto"):
             raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)  # noqa: N806  # scikit-learn's name
         check_classification_targets(y)
@@ -184,9 +185,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _calibrator(self) -> Calibrator:
         """Return a new calibrator of the kind that the setting names."""
-        if self.calibrator is None:
+        if self.method is None:
             return SharedGLayers("vector")
-        return clone(calibrator_of(self.calibrator))
+        if isinstance(self.method, str) and self.method == "sigmoid":  # its name in scikit-learn
+            return PlattScaling()
+        return clone(calibrator_of(self.method))
 
     def _splitter(self, labels: Ints, groups: Any) -> Any:
         if isinstance(self.cv, int) and groups is not None:

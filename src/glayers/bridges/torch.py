@@ -12,22 +12,26 @@ image, a token of a text. Pixels of one image and tokens of one text form a grou
 
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
-from glayers.activations import with_reference_class
-from glayers.arrays import Array, to_numpy
-from glayers.calibrators import AutoCalibrator, Calibrator, calibrator_of, load
-from glayers.checks import whole_number
+from glayers.activations import as_one_logit, with_reference_class
+from glayers.arrays import Array, Ints
+from glayers.calibrators import AutoCalibrator, Calibrator, MultiLabelCalibrator, calibrator_of, load
+from glayers.checks import MAX_SEED, check_class_names, whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.maps.steps import Chain, Step, arrays_of
+from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 from glayers.serving.predictor import Predictor
@@ -58,11 +62,7 @@ class CalibratedMap(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits of the same shape. A single logit stays one: its sigmoid is the probability."""
-        calibrated = self._computed(logits)
-        if self.n_logits == 1 and self.link == "softmax":
-            axis = axis_of(logits, self.class_axis)
-            calibrated = calibrated.narrow(axis, 1, 1) - calibrated.narrow(axis, 0, 1)  # the log-odds of class 1
-        return calibrated.to(logits.dtype)
+        return self._by_row(logits, self._like_the_input)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """Return calibrated probabilities, which sum to 1 along the axis of the classes: of both for a single logit.
@@ -70,25 +70,28 @@ class CalibratedMap(nn.Module):
         They are as precise as their type. The softmax of `forward` is less so where float32 cannot hold the logits: one
         of 1e4 is rounded by 5e-4.
         """
-        calibrated = self._computed(logits)
-        if self.link == "sigmoid":
-            return torch.sigmoid(calibrated).to(logits.dtype)
-        return torch.softmax(calibrated, dim=axis_of(logits, self.class_axis)).to(logits.dtype)
+        return self._by_row(logits, self._probabilities)
 
-    def _computed(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits of the type of the computation."""
+    def _by_row(self, logits: Tensor, result: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what a function gives for calibrated rows, with the classes on their axis."""
+        axis = axis_of(logits, self.class_axis)
+        if logits.shape[axis] != self.n_logits or not logits.is_floating_point():
+            raise BadPredictions(
+                f"fitted on {self.n_logits} logits per row; got {logits.dtype} of shape {tuple(logits.shape)} with "
+                f"classes on axis {axis}"
+            )
+        by_row = logits.movedim(axis, -1)
         with _without_autocast(logits.device.type):
-            axis = axis_of(logits, self.class_axis)
-            if logits.shape[axis] != self.n_logits or not logits.is_floating_point():
-                raise BadPredictions(
-                    f"fitted on {self.n_logits} logits per row; got {logits.dtype} of shape {tuple(logits.shape)} with "
-                    f"classes on axis {axis}"
-                )
-            by_row = logits.movedim(axis, -1)
-            result = self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype))
-            if self.link == "softmax":
-                result = with_reference_class(result)
-            return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis)
+            found = result(self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype)))
+        return found.reshape(*by_row.shape[:-1], found.shape[-1]).movedim(-1, axis).to(logits.dtype)
+
+    def _like_the_input(self, calibrated: Tensor) -> Tensor:
+        return as_one_logit(calibrated) if self.n_logits == 1 else calibrated
+
+    def _probabilities(self, calibrated: Tensor) -> Tensor:
+        if self.link == "sigmoid":
+            return torch.sigmoid(calibrated)
+        return torch.softmax(with_reference_class(calibrated), dim=-1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow the network to its device, but not to half precision."""
@@ -111,7 +114,9 @@ class CalibratedNetwork(nn.Module):
         As for `calibrate`.
     """
 
-    def __init__(self, network: nn.Module, calibrator: Calibrator, class_axis: int | None = None) -> None:
+    def __init__(
+        self, network: nn.Module, calibrator: Calibrator | MultiLabelCalibrator, class_axis: int | None = None
+    ) -> None:
         super().__init__()
         self.network = strip_softmax(network)
         self.calibration = CalibratedMap(calibrator, class_axis)
@@ -146,7 +151,7 @@ class CalibratedNetwork(nn.Module):
         self._refuse_replaced_g()
         self.calibrator.save(path)
 
-    def to_onnx(self, path: str | os.PathLike[str], *inputs: Tensor, **named: Tensor) -> None:
+    def to_onnx(self, path: str | os.PathLike[str], *inputs: Any, **named: Any) -> None:
         """Write network and calibration to one ONNX file, after comparing it with NumPy on example inputs.
 
         Parameters
@@ -154,8 +159,8 @@ class CalibratedNetwork(nn.Module):
         path
             Where to write. The outputs are `logits`, `probabilities` and `uncalibrated_logits`.
         *inputs, **named
-            Example inputs as for `forward`, at least two rows. The file accepts any number of rows, and other sizes,
-            such as that of images, where the network allows it.
+            Example inputs as for `forward`, at least two rows: tensors, or tuples and dictionaries of tensors. The file
+            accepts any number of rows, and other sizes, such as that of images, where the network allows it.
 
         Raises
         ------
@@ -167,22 +172,33 @@ class CalibratedNetwork(nn.Module):
             import onnxscript  # noqa: F401  # which torch needs to export
 
             from glayers.serving.onnx import append
-        names = [*list(inspect.signature(self.network.forward).parameters)[: len(inputs)], *named]
-        examples = (*inputs, *named.values())
-        with in_evaluation(self.network), warnings.catch_warnings(action="ignore"), torch.inference_mode():
-            program = torch.onnx.export(
-                _LogitsOf(self.network, list(named)),
-                examples,
-                input_names=names,
-                output_names=["logits"],
-                dynamic_shapes=(tuple(map(_free_sizes, examples)),),
-                dynamo=True,
-                verbose=False,
+        examples = tree_leaves((inputs, named))
+        if not examples or not all(isinstance(example, Tensor) for example in examples):
+            raise BadPredictions(
+                f"to_onnx needs example inputs, tensors as `forward` takes them; got {shown(inputs or named)}"
             )
+        arguments = inspect.signature(self.network.forward).bind(*inputs, **named).arguments
+        logits_alone = self.network.register_forward_hook(lambda _network, _inputs, output: logits_of(output))
+        try:
+            with in_evaluation(self.network), warnings.catch_warnings(action="ignore"), torch.inference_mode():
+                program = torch.onnx.export(
+                    self.network,
+                    inputs,
+                    kwargs=named,
+                    output_names=["logits"],
+                    dynamic_shapes=tree_map(_free_sizes, arguments),
+                    dynamo=True,
+                    verbose=False,
+                )
+        finally:
+            logits_alone.remove()
         assert program is not None  # noqa: S101  # torch returns one if it is given no file
+        network = program.model_proto
+        by_name = {
+            given.name: example for given, example in zip(network.graph.input, tree_leaves(arguments), strict=True)
+        }
         axis = self.calibration.class_axis
-        by_name = dict(zip(names, examples, strict=True))
-        append(program.model_proto, self.calibrator, path, by_name, class_axis=1 if axis is None else axis)
+        append(network, self.calibrator, path, by_name, class_axis=1 if axis is None else axis)
 
     @classmethod
     def load(cls, network: nn.Module, path: str | os.PathLike[str], class_axis: int | None = None) -> Self:
@@ -200,23 +216,9 @@ class CalibratedNetwork(nn.Module):
                 )
 
 
-class _LogitsOf(nn.Module):
-    """A network that takes all inputs by position, the last ones under these names, and returns its logits alone."""
-
-    def __init__(self, network: nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.network = network
-        self.names = names
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        n_positional = len(inputs) - len(self.names)
-        named = dict(zip(self.names, inputs[n_positional:], strict=True))
-        return logits_of(self.network(*inputs[:n_positional], **named))
-
-
 def _free_sizes(example: Tensor) -> dict[int, Any]:
-    """Return which sizes may vary: the number of rows always, others where the network allows it."""
-    sizes: dict[int, Any] = dict.fromkeys(range(example.ndim), torch.export.Dim.AUTO)
+    """Return which sizes may vary: the number of rows always, others than 1 where the network allows it."""
+    sizes = {axis: torch.export.Dim.AUTO for axis, size in enumerate(example.shape) if size > 1}
     return sizes | {0: torch.export.Dim.DYNAMIC}
 
 
@@ -249,7 +251,10 @@ def to_module(calibrator: Predictor, class_axis: int | None = None) -> Calibrate
 
 
 def calibrate(
-    network: nn.Module, loader: Iterable[Any], calibrator: Calibrator | str | None = None, **settings: Any
+    network: nn.Module,
+    loader: Iterable[Any],
+    calibrator: Calibrator | MultiLabelCalibrator | str | None = None,
+    **settings: Any,
 ) -> CalibratedNetwork:
     """Calibrate a network on held-out data.
 
@@ -261,7 +266,8 @@ def calibrate(
     loader
         Batches (inputs, labels) that the network was not trained on, or dictionaries with `labels`.
     calibrator
-        The calibrator to fit, or its name, such as "temperature"; by default `AutoCalibrator()`.
+        The calibrator to fit, or its name, such as "temperature"; by default `AutoCalibrator()`. For rows that may have
+        several labels, `MultiLabelCalibrator()`: labels are then 0, 1 or NaN, in the shape of the logits.
     **settings
         Those of `collect_logits`: class_axis, ignore_label, max_rows, random_state, class_names, progress.
 
@@ -279,10 +285,33 @@ def calibrate(
     """
     if calibrator is None:
         calibrator = AutoCalibrator(progress=settings.get("progress"))
-    chosen = calibrator_of(calibrator)
     stripped = strip_softmax(network)
-    given = collect_logits(stripped, loader, **settings)
-    return CalibratedNetwork(stripped, chosen.fit_predictions(given), settings.get("class_axis"))
+    if isinstance(calibrator, MultiLabelCalibrator):
+        _fit_labels(calibrator, stripped, loader, **settings)
+    else:
+        calibrator = calibrator_of(calibrator)  # before the network runs
+        calibrator.fit_predictions(collect_logits(stripped, loader, **settings))
+    return CalibratedNetwork(stripped, calibrator, settings.get("class_axis"))
+
+
+def _fit_labels(
+    calibrator: MultiLabelCalibrator,
+    network: nn.Module,
+    loader: Iterable[Any],
+    class_names: Iterable[str] | None = None,
+    ignore_label: int | None = -100,
+    **settings: Any,
+) -> None:
+    """Fit a calibrator of several labels, and give it the names of the labels. Ignored labels are missing."""
+    if class_names is not None:
+        class_names = tuple(map(str, class_names))
+        check_class_names(class_names, len(class_names))  # before the network runs
+    logits, labels, groups = _collect(network, loader, ignore_label=ignore_label, several_labels=True, **settings)
+    names = check_class_names(_class_names(network, logits.shape[1], class_names), logits.shape[1])
+    if ignore_label is not None:
+        labels = np.where(labels == ignore_label, np.nan, labels)
+    calibrator.fit(logits, labels, groups=groups)
+    calibrator.class_names_ = names
 
 
 class CalibrateAfterTraining:
@@ -296,7 +325,7 @@ class CalibrateAfterTraining:
 
     def __init__(
         self,
-        calibrator: Calibrator | str | None = None,
+        calibrator: Calibrator | MultiLabelCalibrator | str | None = None,
         path: str | os.PathLike[str] | None = None,
         loader: Iterable[Any] | None = None,
         **settings: Any,
@@ -459,94 +488,109 @@ def collect_logits(
     >>> collect_logits(nn.Identity(), batches).labels.tolist()
     [0]
     """
-    sample = _RowSample(max_rows, random_state)
-    n_items = n_labels = 0
+    logits, labels, groups = _collect(network, loader, class_axis, ignore_label, max_rows, random_state, progress)
+    names = _class_names(network, max(2, logits.shape[1]), class_names)
+    return Predictions(logits, labels[:, 0], groups=groups, class_names=names)
+
+
+def _collect(
+    network: nn.Module,
+    loader: Iterable[Any],
+    class_axis: int | None = None,
+    ignore_label: int | None = -100,
+    max_rows: int | None = 100_000,
+    random_state: int = 0,
+    progress: bool | None = None,
+    several_labels: bool = False,
+) -> tuple[Array, Array, Array | None]:
+    """Return logits (n, m), labels (n, 1) or (n, m), and groups, if an item of the loader has several rows."""
+    most = sys.maxsize if max_rows is None else whole_number(max_rows, "max_rows", least=1)
+    sample = RowSample(most, whole_number(random_state, "random_state", least=0, most=MAX_SEED))
+    n_items = n_rows = 0
     n_batches = len(loader) if isinstance(loader, Sized) else None
     with in_evaluation(network), progress_bar(progress, "collecting logits", n_batches) as advance:
         for number, batch in enumerate(loader):
-            logits, shaped_labels = _run(network, batch, f"batch {number}", class_axis)
-            items = torch.arange(n_items, n_items + len(shaped_labels))
-            labels = shaped_labels.flatten().cpu().numpy()
-            groups = items.repeat_interleave(len(labels) // max(1, len(items))).numpy()
-            counted = np.full(len(labels), True) if ignore_label is None else labels != ignore_label
-            sample.add(logits, labels, groups, counted)
-            n_items += len(items)
-            n_labels += len(labels)
+            logits, labels, n_new = _run(network, batch, f"batch {number}", class_axis, several_labels)
+            items = torch.arange(n_items, n_items + n_new).repeat_interleave(len(logits) // max(1, n_new))
+            counted = torch.full(labels.shape, True) if ignore_label is None else labels != ignore_label
+            rows = counted.any(dim=1).nonzero()[:, 0]
+            columns: list[Any] = [column[rows].cpu().numpy() for column in (logits, labels, items)]
+            drawable: Any = DrawnRows(*columns)
+            sample.update(drawable, row_places(n_rows, len(logits))[rows.cpu().numpy()])
+            n_items += n_new
+            n_rows += len(logits)
             advance()
-    if not n_labels:
+    if not n_rows:
         raise BadPredictions("the loader gave no rows; it must yield (inputs, labels). Is its data empty, or used up?")
-    sample.cut()
-    if not sample.n_rows:
-        raise BadPredictions(f"all {n_labels:,} labels are ignore_label={ignore_label}; no row is left")
-    kept_logits, kept_labels, kept_groups, _ = sample.columns
-    several_rows = n_labels > n_items
-    if class_names is None:
-        class_names = _names_in_config(network, max(2, kept_logits.shape[1]))
-    return Predictions(kept_logits, kept_labels, groups=kept_groups if several_rows else None, class_names=class_names)
+    if not sample.n_seen:
+        raise BadPredictions(f"all {n_rows:,} labels are ignore_label={ignore_label}; no row is left")
+    kept: Any = sample.result()
+    return kept.logits, kept.labels, kept.items if n_rows > n_items else None
 
 
-def _names_in_config(network: nn.Module, n_classes: int) -> list[str] | None:
-    """Return the class names that a Hugging Face model has, if it has a different one for each class."""
+def _class_names(network: nn.Module, n_classes: int, given: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names that were given, or those of a Hugging Face model that has a different one for each class."""
+    if given is not None:
+        return tuple(given)
     by_class = getattr(getattr(network, "config", None), "id2label", None) or {}
-    names = [str(by_class[c]) for c in range(n_classes) if c in by_class]
+    names = tuple(str(by_class[c]) for c in range(n_classes) if c in by_class)
     if len(by_class) == n_classes == len(set(names)):
         return names
     return None
 
 
-class _RowSample:
-    """A simple random sample of rows that arrive in batches: those with the smallest random numbers."""
+@dataclass
+class DrawnRows:
+    """Rows as a `RowSample` draws them: each for itself, with the number of its image or text."""
 
-    def __init__(self, most: int | None, random_state: int) -> None:
-        self.most = None if most is None else whole_number(most, "max_rows", least=1)
-        self.random = np.random.default_rng(random_state)
-        self.parts: list[list[Array]] = []
-        self.n_rows = 0
-        self.below = 1.0  # rows with larger random numbers are out
+    logits: Array
+    labels: Array
+    items: Array
+    groups: None = None
 
-    def add(self, logits: Tensor, labels: Array, groups: Array, counted: Array) -> None:
-        """Add rows, of which only those that are counted may be drawn."""
-        numbers = self.random.random(len(labels))  # also of the others, so that labels do not change the draws
-        chosen = np.flatnonzero(counted & (numbers < self.below))
-        own_logits = to_numpy(logits[torch.as_tensor(chosen, device=logits.device)], "logits")
-        self.parts.append([own_logits, labels[chosen], groups[chosen], numbers[chosen]])
-        self.n_rows += len(chosen)
-        if self.most is not None and self.n_rows > 2 * self.most:
-            self.cut()
+    def __len__(self) -> int:
+        return len(self.items)
 
-    def cut(self) -> None:
-        """Keep the rows with the smallest random numbers, in their order."""
-        self.columns = [np.concatenate(column) for column in zip(*self.parts, strict=True)]
-        numbers = self.columns[-1]
-        if self.most is not None and len(numbers) > self.most:
-            kept = np.sort(np.argsort(numbers)[: self.most])
-            self.columns = [column[kept] for column in self.columns]
-            self.below = numbers[kept].max()
-        self.parts = [self.columns]
-        self.n_rows = len(self.columns[-1])
+    def take(self, rows: Ints) -> Self:
+        return self._trusted(logits=self.logits[rows], labels=self.labels[rows], items=self.items[rows])
+
+    @classmethod
+    def _trusted(cls, **columns: Any) -> Self:
+        return cls(**columns)
 
 
-def _run(network: nn.Module, batch: Any, name: str, class_axis: int | None) -> tuple[Tensor, Tensor]:
-    """Return logits (rows, logits) and labels (items, ...) of one batch, and check that every label has its logits."""
+def _run(
+    network: nn.Module, batch: Any, name: str, class_axis: int | None, several_labels: bool
+) -> tuple[Tensor, Tensor, int]:
+    """Return logits (rows, m), labels (rows, 1) or (rows, m), and the number of items of one batch."""
     inputs, given = _split(batch, name)
-    labels = torch.as_tensor(given)
+    labels = torch.as_tensor(given).detach().cpu()
     with torch.inference_mode():
         outputs = logits_of(_called(network, inputs))
     if outputs.dtype != torch.float64:
         outputs = outputs.float()
     axis = axis_of(outputs, class_axis)
     by_row = outputs.movedim(axis, -1)
-    if labels.shape == outputs.shape and outputs.shape[axis] == 1:
-        labels = labels.movedim(axis, -1)[..., 0]  # (rows, 1), as losses for one logit want them
+    logits = by_row.reshape(-1, by_row.shape[-1])
+    n_items = len(by_row)
+    if labels.shape == outputs.shape and (several_labels or outputs.shape[axis] == 1):
+        # Labels (rows, 1) for one logit are what its losses want.
+        return logits, labels.movedim(axis, -1).reshape(logits.shape), n_items
+    if several_labels:
+        raise BadPredictions(
+            f"{name}: several labels per row must have the shape of the logits, {tuple(outputs.shape)}, and be 0 or 1; "
+            f"got shape {tuple(labels.shape)}. For one label per row, use another calibrator"
+        )
     if labels.shape != by_row.shape[:-1]:
         raise BadPredictions(
             f"{name}: for logits of shape {tuple(outputs.shape)}, labels must be class numbers of shape "
             f"{tuple(by_row.shape[:-1])}; got shape {tuple(labels.shape)}. Turn one-hot labels into numbers with "
-            f"argmax, remove axes of length 1 with squeeze, and resize the logits if the network shrinks images"
+            f"argmax, remove axes of length 1 with squeeze, and resize the logits if the network shrinks images. If a "
+            f"row may have several labels, calibrate with MultiLabelCalibrator()"
         )
     if isinstance(inputs, Mapping) and "input_ids" in inputs:
-        _refuse_unshifted(inputs["input_ids"].to(labels.device), labels, name)
-    return by_row.reshape(-1, by_row.shape[-1]), labels
+        _refuse_unshifted(inputs["input_ids"].cpu(), labels, name)
+    return logits, labels.reshape(-1, 1), n_items
 
 
 def _refuse_unshifted(tokens: Tensor, labels: Tensor, name: str) -> None:
@@ -575,12 +619,12 @@ def _split(batch: Any, name: str) -> tuple[Any, Any]:
 
 def _called(network: nn.Module, inputs: Any) -> Any:
     """Call the network with inputs by name or by position, after moving them to its device."""
-    like = next(network.parameters(), None)
+    move = partial(_moved, like=next(network.parameters(), None))
     if isinstance(inputs, Mapping):
-        return network(**{name: _moved(value, like) for name, value in inputs.items()})
+        return network(**tree_map(move, dict(inputs)))
     if isinstance(inputs, tuple | list):
-        return network(*(_moved(value, like) for value in inputs))
-    return network(_moved(inputs, like))
+        return network(*tree_map(move, inputs))
+    return network(move(inputs))
 
 
 def _moved(value: Any, like: Tensor | None) -> Any:

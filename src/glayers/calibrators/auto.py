@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax, with_reference_class
+from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints, in_row_blocks
 from glayers.calibrators.auto_selection import AutoSelection, PartResult
 from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
@@ -37,10 +37,8 @@ from glayers.serving.predictor import apply_map
 from glayers.serving.sets import SetThresholds
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
-LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
 # With this many rows the loss on new ones is within 0.0005 of the best (`experiments/accuracy/enough_rows.py`).
 _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
-_FEW_FOLDS_FROM = 200_000  # logits from which three folds are used: five gain nothing with 2,500 x 100
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # The prior of the mixture weights: so many rows that only this part explains. With 100 rows, half as many for
 # temperature scaling lower the mean loss of 13 sets by 0.002, but raise that of one set by 0.003.
@@ -48,7 +46,6 @@ _EXTRA_ROWS, _EXTRA_ROWS_OF_OTHERS = 2.0, 1.0
 # With many classes, g-layers gain where pairs of classes do: by 0.002 to 0.015 on four of five sets of 100 and 200
 # classes, with factors from 0.7 to 1.2, and nothing on the fifth, with 0.4.
 _PAIRS_MATTER = 0.5
-_SMALL_LAYERS = 5_000_000  # rows x classes^2: above, g-layers take longer than all other parts
 
 
 def enough_rows(classes: int) -> int:
@@ -95,7 +92,7 @@ class AutoCalibrator(Calibrator):
         classes, and `selection_` says so. The same rows give the same calibrator on any machine. Beyond 100,000 rows or
         25 million logits, all parts but temperature scaling learn from a random sample of the rows, in whole groups.
     n_folds : int
-        Folds of the cross-validation; three for more than 200,000 logits.
+        Folds of the cross-validation.
     random_state : int or None
         Seed of the folds and of g-layers.
     progress : bool, optional
@@ -148,13 +145,12 @@ class AutoCalibrator(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         task = self._task(given)
         left_out = self._left_out(task.given)
-        with progress_bar(self.progress, "fitting", 4) as advance:
+        with progress_bar(self.progress, "fitting", 3) as advance:
             parts = task.anchors()
-            advance()
             model = task.add_model(parts)
+            advance()
             for place, prior in enumerate(self._earlier(given), start=1):
                 parts[f"prior {place}"] = task.around(prior)
-            advance()
             task.add_layers(parts, model, left_out)
             advance()
             weights, mixture = task.chosen(parts)
@@ -178,6 +174,7 @@ class AutoCalibrator(Calibrator):
             notes=(f"auto: {selection.reason}",) if selection.fallback == "uncalibrated" else (),
             attributes=attributes,
             posterior=model.posterior,
+            effective=sum(model.effective.values()),
         )
 
     def _task(self, given: Predictions) -> "_Task":
@@ -186,12 +183,8 @@ class AutoCalibrator(Calibrator):
         keep_order = check_switch(self.keep_accuracy, "keep_accuracy")
         seed = drawn_seed(self.random_state)
         n_folds = whole_number(self.n_folds, "n_folds", least=2)
-        sample = given
         drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
-        if len(drawn) < len(given):
-            sample = given.take(drawn)
-        if sample.logits.size > _FEW_FOLDS_FROM:
-            n_folds = min(n_folds, 3)
+        sample = given.take(drawn) if len(drawn) < len(given) else given
         folds = assign_folds(len(sample), sample.groups, n_folds, seed)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
         factors = held_out_factors(sample.logits, sample.labels, sample.weights, folds, temperature.factor)
@@ -223,8 +216,6 @@ class AutoCalibrator(Calibrator):
         seconds = g_layers_seconds(len(given), given.n_classes)
         if find_spec("torch") is None:
             return {"g-layers": 'Torch is not installed: pip install "glayers[fit]"'}
-        if len(given) < LEAST_ROWS:
-            return {"g-layers": f"{len(given)} rows are too few; it needs at least {LEAST_ROWS}"}
         if seconds > budget:
             return {"g-layers": f"It would take about {seconds:.3g} s, more than time_budget={budget:g}"}
         return {}
@@ -248,16 +239,15 @@ class _Task(NamedTuple):
 
     def anchors(self) -> dict[str, MixturePart]:
         """Return no calibration and temperature scaling."""
-        began = time.perf_counter()
         raw = working_logits(self.given.logits)
-        held_out = raw * (self.temperature.factor * self.ratios).astype(raw.dtype)
+        tempering = tempered(self.temperature.factor)
         return {
             "uncalibrated": self.part(Chain((Reference(),)), raw, 0, time.perf_counter()),
-            "temperature": self.part(tempered(self.temperature.factor), held_out, 1, began),
+            "temperature": self.part(tempering, self.cooled(tempering(raw)), 1, time.perf_counter()),
         }
 
     def add_model(self, parts: dict[str, MixturePart]) -> FittedParts:
-        """Add the model, and return its fit. Held out, it stands behind the temperature without the fold."""
+        """Add the model, and return its fit."""
         began = time.perf_counter()
         names = full_model(len(self.given), self.given.n_classes)
         model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
@@ -273,7 +263,8 @@ class _Task(NamedTuple):
 
     def add_layers(self, parts: dict[str, MixturePart], model: FittedParts, left_out: dict[str, str]) -> None:
         """Add g-layers unless there is a reason to leave them out, or they learn nothing."""
-        small = len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS
+        # Above a second, g-layers take longer than all other parts.
+        small = g_layers_seconds(len(self.given), self.given.n_classes) < 1
         if not small and model.factor_of_pairs < _PAIRS_MATTER:
             reason = "Held-out rows show little that pairs of classes have in common"
             if set(model.effective) <= set(SMALL_MODEL):
@@ -291,32 +282,25 @@ class _Task(NamedTuple):
             settings["n_folds"] = 5 if len(self.given) < 1_000 else 3
         layers = GLayers(**settings)._fit(self.given)
         if layers.n_parameters != 1:
-            held_out = self.cooled(log_softmax(layers.out_of_fold))
-            parts["g-layers"] = self.part(layers.map, held_out, n_learned(layers.map), began)
+            parts["g-layers"] = self.part(
+                layers.map, self.cooled(log_softmax(layers.out_of_fold)), n_learned(layers.map), began
+            )
 
     def cooled(self, held_out: Floats) -> Floats:
-        """Return held-out log-probabilities as if the temperature before them had not seen the fold of the row."""
+        """Return held-out log-probabilities as if the temperature before them had not seen the fold of the row.
+
+        Otherwise `prior`, which has not seen the rows at all, looks worse than it is.
+        """
         return held_out * self.ratios.astype(held_out.dtype)
 
     def part(self, chain: Chain, held_out: Floats, size: int, began: float) -> MixturePart:
-        """Keep the order of the classes if asked for, and mix softmax(held_out) with a uniform share."""
+        """Mix softmax(held_out) with a uniform share."""
         given = self.given
-        log_p = in_row_blocks(log_softmax, held_out)
-        if self.keep_order:
-            kept = KeepOrder.of(chain, self.temperature.factor)
-            chain = Chain((kept,))
-            log_p = np.asarray(log_softmax(in_order_of(given.logits.astype(np.float64), log_p, kept.slope)))
+        p = in_row_blocks(softmax, held_out)
         seconds = time.perf_counter() - began
-        n_possible = np.isfinite(with_reference_class(given.logits)).sum(axis=1)
-        own = log_p[np.arange(len(given)), given.labels].astype(np.float64)
-        share = uniform_share(-np.log(n_possible) - own, row_weights(given))
-
-        def mixed(log_p: Floats, logits: Array) -> Floats:
-            possible = np.isfinite(with_reference_class(logits))
-            uniform = possible * (share / possible.sum(axis=1, keepdims=True))
-            return ((1 - share) * np.exp(log_p) + uniform).astype(log_p.dtype)
-
-        return MixturePart(chain, in_row_blocks(mixed, log_p, given.logits), share, size, seconds)
+        uniform = in_row_blocks(_uniform, given.logits)
+        share = uniform_share(p, uniform, given.labels, row_weights(given))
+        return MixturePart(chain, ((1 - share) * p + share * uniform).astype(p.dtype), share, size, seconds)
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %."""
@@ -335,18 +319,13 @@ class _Task(NamedTuple):
         # Without a finite temperature of least loss, the logits as they are come next.
         anchor = {"uncalibrated" if self.temperature.reason else "temperature": 1.0}
         mixed = self.mixture(parts, weights)
-        alone = self.mixture(parts, anchor)
+        alone = self.finished(self.mixture(parts, anchor))
         # In this order: taking the least held-out loss of the three raised the loss of new rows by 0.0002 to 0.0012.
         for best in (self.corrected(mixed), mixed):
-            if self.mean_loss(best) < self.mean_loss(alone):
-                break
-        else:
-            best = alone
-            weights = anchor
-        uniform = Chain((UniformShare(np.asarray(best.share)),))
-        if self.keep_order:  # classes far below the share would become ties
-            uniform = Chain((KeepOrder.of(uniform),))
-        return weights, best._replace(map=best.map + uniform)
+            finished = self.finished(best)
+            if self.mean_loss(finished) < self.mean_loss(alone):
+                return weights, finished
+        return anchor, alone
 
     def mixture(self, parts: Mapping[str, MixturePart], weights: Mapping[str, float]) -> MixturePart:
         """Return the mixture. Its held-out predictions have the uniform share of its parts, its map not yet."""
@@ -362,18 +341,22 @@ class _Task(NamedTuple):
         )
         return MixturePart(chain, mixed, share, 0, 0.0)
 
+    def finished(self, mixture: MixturePart) -> MixturePart:
+        """Add the uniform share to the map, and keep the order of the classes if asked for."""
+        chain = mixture.map + Chain((UniformShare(np.asarray(mixture.share)),))
+        if not self.keep_order:
+            return mixture._replace(map=chain)
+        kept = KeepOrder.of(chain, self.temperature.factor)
+        with np.errstate(divide="ignore"):  # impossible classes
+            ordered = in_order_of(self.given.logits.astype(np.float64), np.log(mixture.held_out), kept.slope)
+        return mixture._replace(map=Chain((kept,)), held_out=np.asarray(softmax(ordered)))
+
     def corrected(self, mixture: MixturePart) -> MixturePart:
         """Correct the confidence of the mixture, as its held-out predictions show it: they are less sure than fits."""
         with np.errstate(divide="ignore"):  # impossible classes
             log_p = in_row_blocks(np.log, mixture.held_out)
         found = fit_parts(self.given.with_logits(log_p), 1.0, ("shared",), self.folds, loss=self.loss)
-        chain = found.map
-        held_out = found.out_of_fold
-        if self.keep_order:
-            kept = KeepOrder.of(chain)
-            chain = Chain((kept,))
-            held_out = np.asarray(log_softmax(in_order_of(log_p, held_out, kept.slope)))
-        return mixture._replace(map=mixture.map + chain, held_out=in_row_blocks(np.exp, held_out))
+        return mixture._replace(map=mixture.map + found.map, held_out=in_row_blocks(np.exp, found.out_of_fold))
 
     def selection(
         self,
@@ -389,9 +372,9 @@ class _Task(NamedTuple):
         for name, part in parts.items():
             gain, error = self.gain(parts, part)
             note = self.temperature.reason if name == "temperature" else ""
-            size = part.n_parameters
             weight = weights.get(name, 0.0)
-            results.append(PartResult(name, self.mean_loss(part), gain, error, weight, size, part.seconds, note))
+            facts = part.n_parameters, part.seconds, note
+            results.append(PartResult(name, self.mean_loss(part), gain, error, weight, *facts))
         gain, error = self.gain(parts, mixture)
         return AutoSelection(
             rows=n_rows,
@@ -424,3 +407,9 @@ class _Task(NamedTuple):
         """Return the mean gain of a part over temperature scaling, and its standard error."""
         before = self.losses(parts["temperature"])
         return paired_gain(before, self.losses(part), self.given.weights, self.given.groups)
+
+
+def _uniform(logits: Array) -> Floats:
+    """Return probabilities that are equal for all possible classes of a row."""
+    possible = np.isfinite(with_reference_class(logits))
+    return np.asarray(possible / possible.sum(axis=1, keepdims=True))

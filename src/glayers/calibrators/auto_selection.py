@@ -134,7 +134,8 @@ class AutoSelection:
         kept = " + ".join(f"{weight:.2f} {name}" for name, weight in self.weights.items())
         said.append(f"Kept: {kept}; {self.reason}.")
         said.append(
-            f"A share of {self.uniform_share:.2g} is spread over all classes, for labels that no row has shown."
+            f"Every class keeps a tiny minimum probability ({self.uniform_share:.2g} for all together), because "
+            f"{self.rows:,} rows cannot rule any class out."
         )
         if self.keep_accuracy:
             said.append("The order of the classes is kept in every row, and so is accuracy.")

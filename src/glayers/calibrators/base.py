@@ -8,29 +8,32 @@ A calibrator is told once what its inputs are, in the setting `inputs`, and a fi
 """
 
 import copy
+import logging
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from glayers.activations import softmax
-from glayers.arrays import Array, Floats, few_rows_note, row_blocks
+from glayers.activations import softmax, with_reference_class
+from glayers.arrays import Array, Floats, few_rows_note, row_blocks, to_numbers
 from glayers.calibrators.class_shift import (
+    LEAST_EXPECTED,
     ClassShift,
     RowSummary,
     count_rows,
     estimate_class_shift,
     given_frequencies,
     summarise,
+    with_bias,
 )
 from glayers.calibrators.estimator import Estimator, drawn_seed
 from glayers.checks import check_choice, check_probabilities, number_between, whole_number
-from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed, shown
+from glayers.errors import WITHOUT_GROUPS, BadFile, BadPredictions, GlayersError, GlayersWarning, listed, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.evidence import FittedParts
 from glayers.fitting.floor import fit_log_probabilities
@@ -41,6 +44,9 @@ from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.serving.artifact import POSTERIOR
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of
 from glayers.serving.sets import SetThresholds
+from glayers.text_tables import plural
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +57,8 @@ class Fitted:
     sentences that `fit` issues as warnings. `out_of_fold` holds log-probabilities of every row by fits that had not
     seen it. `attributes` are further learned attributes of the calibrator, such as `cv_results_`. `losses` are the mean
     losses before and after, for a fit that knows them already; otherwise the base class measures them. `n_parameters`
-    defaults to the size of the map.
+    defaults to the size of the map. `effective` counts the coefficients that the rows determine, if there is a
+    posterior.
     """
 
     map: Chain
@@ -61,28 +68,64 @@ class Fitted:
     iterations: int = 1
     n_parameters: int | None = None
     out_of_fold: Floats | None = None
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     losses: tuple[float, float] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     posterior: Posterior | None = None
+    effective: float = 0.0
 
     @classmethod
     def of_parts(cls, found: FittedParts, method: str, reason: str, **others: Any) -> "Fitted":
         """Return the fit of parts by evidence, with what else is known about it."""
         fitted = cls(found.map, method, found.converged, reason, found.iterations, len(found.posterior.point))
-        return replace(fitted, **{"out_of_fold": found.out_of_fold, "posterior": found.posterior} | others)
+        effective = sum(found.effective.values())
+        kept = {"out_of_fold": found.out_of_fold, "posterior": found.posterior, "effective": effective}
+        return replace(fitted, **kept | others)
 
 
 @dataclass(frozen=True)
 class Method:
-    """One entry of `CALIBRATORS`: its name, the settings that make it, and its description for tables and guides."""
+    """One entry of `CALIBRATORS`: a name, its description for tables and guides, and the settings that make it.
+
+    Call it to get an unfitted calibrator: `CALIBRATORS["g-layers"](n_layers=1)`.
+
+    Parameters
+    ----------
+    name : str
+        Lower-case words joined by hyphens.
+    summary : str
+        One line in standard terms, such as "One scale and one shift per class".
+    keeps : str
+        What calibration never changes: "ranking", "predicted class" or "nothing".
+    reference : str
+        Where the method was published.
+    settings : mapping, optional
+        Settings of the calibrator that differ from its defaults.
+    torch : {"no", "optional", "required"}, default "no"
+        Whether fitting needs torch; predicting never does.
+
+    Examples
+    --------
+    >>> from glayers import CALIBRATORS
+    >>> CALIBRATORS["vector"].summary, CALIBRATORS["vector"](strength=0.5)
+    ('One scale and one shift per class', VectorScaling(strength=0.5))
+    """
 
     name: str
-    summary: str  # one line in standard terms, such as "One scale and one shift per class"
-    keeps: str  # what calibration never changes: "ranking", "predicted class" or "nothing"
-    reference: str
+    summary: str
+    keeps: str = "nothing"
+    reference: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    torch: Literal["no", "optional", "required"] = "no"  # for fitting; predicting never needs torch
+    torch: Literal["no", "optional", "required"] = "no"
+    kind: Any = None  # the class, once it is registered
+
+    def __call__(self, **settings: Any) -> Any:
+        """Return an unfitted calibrator."""
+        return self.kind(**{**self.settings, **settings})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description, ready for JSON."""
+        return vars(self) | {"kind": self.kind.__name__}
 
 
 class Calibrator(Estimator, Predictor, ABC):
@@ -103,7 +146,7 @@ class Calibrator(Estimator, Predictor, ABC):
     diagnostics_ : Diagnostics
         How the fit went: losses before and after, convergence, label counts, seconds.
     classes_ : ndarray of shape (n_classes,)
-        The class numbers 0..n_classes-1.
+        What `predict` returns: class numbers 0..n_classes-1, or class names if `fit` was given names.
     class_names_ : tuple of str or None
         The names in the `Predictions`, or the columns of the data frame, that the calibrator was fitted on.
     out_of_fold_ : ndarray of shape (n_rows, n_classes) or None
@@ -129,7 +172,7 @@ class Calibrator(Estimator, Predictor, ABC):
     # Learned attributes that are records, and their classes.
     _records: ClassVar = {"calibration_rows_": RowSummary, "set_thresholds_": SetThresholds, "adaptation_": ClassShift}
     # Methods that do not minimise the loss may raise it a little without anything being wrong.
-    _warns_if_loss_rises: ClassVar[bool] = True
+    _warns_if_loss_rises = True
 
     def fit(self, logits: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit the calibrator on rows that the network was not trained on.
@@ -140,7 +183,7 @@ class Calibrator(Estimator, Predictor, ABC):
             Outputs of the network before the softmax. One column is the logit of class 1 of two. With
             `inputs="probabilities"`, probabilities instead.
         labels : array-like of shape (n_rows,)
-            Class numbers from 0.
+            Class numbers from 0; or the names of the columns of a data frame of logits, which `predict` then returns.
         sample_weight : array-like of shape (n_rows,), optional
             Importance weights of the rows; a common factor changes nothing. For rows that occurred several times, pass
             `Predictions` with counts to `fit_predictions`.
@@ -152,7 +195,9 @@ class Calibrator(Estimator, Predictor, ABC):
         Self
             The fitted calibrator.
         """
-        return self._fit_and_keep(self._check_input(logits, labels, sample_weight, groups))._issue_warnings()
+        given = self._check_input(logits, labels, sample_weight, groups)
+        self._fit_and_keep(given)._name_classes(labels)
+        return self._issue_warnings()
 
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit the calibrator on `Predictions`, and keep their class names; on `Confidences` if those are its inputs."""
@@ -211,12 +256,16 @@ class Calibrator(Estimator, Predictor, ABC):
         if (logits is None) == (frequencies is None):
             raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
         if frequencies is not None:
-            shift = given_frequencies(self.calibration_rows_, frequencies, self.class_names_)
+            shift = given_frequencies(self.calibration_rows_, frequencies)
         else:
             number_between(level, "level", 0, 1)
             given, _ = self._as_fitted_on(logits, None, groups)
             sample = count_rows(given, self._map_of_logits, all_rows=True)
-            shift = estimate_class_shift(self.calibration_rows_, sample, level, self.class_names_)
+            if given.groups is not None and sample.total < 2 * LEAST_EXPECTED:
+                reason = f"too few groups ({sample.total:.0f}) to tell whether the class frequencies differ"
+                raise BadPredictions(f"{reason}: each group counts as one row. {WITHOUT_GROUPS}")
+            shift = estimate_class_shift(self.calibration_rows_, sample, level)
+        shift = with_bias(replace(shift, class_names=self.class_names_), self.calibration_rows_)
         new = copy.copy(self)
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
         new.map_ = self._fitted_map + Chain((Reference(), factors))
@@ -260,7 +309,7 @@ class Calibrator(Estimator, Predictor, ABC):
 
         number_between(level, "level", 0, 1)
         given, calibrated = self._logits_and_calibrated(logits)
-        p = np.asarray(softmax(calibrated))
+        p = softmax(calibrated)
         reach = ndtri((1 + level) / 2) * self.posterior_.log_odds_errors(given)
         with np.errstate(divide="ignore"):
             log_odds = np.log(p) - np.log1p(-p)
@@ -275,7 +324,7 @@ class Calibrator(Estimator, Predictor, ABC):
         whole_number(n_draws, "n_draws", least=1)
         logits, calibrated = self._logits_and_calibrated(rows)
         for change in self.posterior_.changes(logits, n_draws, np.random.default_rng(drawn_seed(random_state))):
-            yield np.asarray(softmax(calibrated + change))
+            yield softmax(calibrated + change)
 
     def _logits_and_calibrated(self, rows: Any) -> tuple[Array, Floats]:
         """Return rows as the fit saw them, and their calibrated logits; refuse methods without a posterior."""
@@ -384,9 +433,14 @@ class Calibrator(Estimator, Predictor, ABC):
             return two_classes(self.inputs, Confidences(logits, labels, weights, groups))
         names = class_names_of(logits)
         if self.inputs == "probabilities":
-            extras = {"weights": weights, "groups": groups, "class_names": names}
-            return Predictions._of_probabilities(check_probabilities(logits), labels, **extras)
+            p = check_probabilities(logits)
+            return Predictions._of_probabilities(p, labels, weights=weights, groups=groups, class_names=names)
         return Predictions(logits, labels, weights, groups, names)
+
+    def _name_classes(self, labels: Any) -> None:
+        """Predict names of classes where the labels of the fit were names."""
+        if self.class_names_ is not None and to_numbers(labels, "labels").dtype.kind in "UO":
+            self.classes_ = np.array(self.class_names_)
 
     def _as_fitted_on(self, values: Any, labels: Any, groups: Any) -> tuple[Predictions, bool]:
         """Return new rows with logits as the fit saw them, and whether they have labels.
@@ -413,20 +467,22 @@ class Calibrator(Estimator, Predictor, ABC):
     def _fit(self, given: Predictions) -> Fitted:
         """Return what the fit found. Sets nothing and warns of nothing, so that other calibrators can build on it."""
 
+    def _with_prior_of(self, labels: Sequence[Predictions]) -> Self:  # noqa: ARG002 (for subclasses)
+        """Return the calibrator to fit to each of several labels; one may learn from all of them first."""
+        return self
+
     @np.errstate(over="ignore", invalid="ignore")  # of logits near 1e300; `transform` checks the result
     def _fit_and_keep(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
         first = Chain(())
-        input_notes = []
+        raised = ""
         if self.inputs != "logits":
             probabilities = _probabilities(self.inputs, given)
             step, raised = fit_log_probabilities(probabilities, given.weights)
             given = given.with_logits(step(probabilities))
             first = Chain((step,))
-            if raised:
-                input_notes = [raised]
-        fitted = self._fit(given)
+        fitted = self._fit(given) if _is_ours(type(self)) else self._fit_from_outside(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         found = simplified(fitted.map).map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.map_ = first + found
@@ -441,9 +497,7 @@ class Calibrator(Estimator, Predictor, ABC):
             setattr(self, name, value)
         self._rows_to_count = given, found
         facts = self._measured(fitted, found, given)
-        few_rows = few_rows_note(given.weights)
-        if few_rows:
-            input_notes.append(few_rows)
+        input_notes = filter(None, [raised, few_rows_note(given.weights)])
         notes = (*fitted.notes, *self._general_notes(facts, noted=bool(fitted.notes)), *input_notes)
         self.diagnostics_ = replace(facts, notes=notes, seconds=time.perf_counter() - began)
         self.n_features_in_ = given.logits.shape[1]
@@ -451,6 +505,20 @@ class Calibrator(Estimator, Predictor, ABC):
         self.class_names_ = given.class_names
         self.versions_ = _versions()
         return self
+
+    def _fit_from_outside(self, given: Predictions) -> Fitted:
+        """Fit by a class of another package; refuse in words what it raises, and a map that does not fit the rows."""
+        name = type(self).__name__
+        try:
+            fitted = self._fit(given)
+            result = with_reference_class(fitted.map(given.logits[:1].astype(np.float64)))
+        except GlayersError:
+            raise
+        except Exception as problem:
+            raise GlayersError(f"{name} could not be fitted, {type(problem).__name__}: {problem}") from problem
+        if result.shape != (1, given.n_classes) or np.isnan(result).any():
+            raise GlayersError(f"{name}: its map must give {given.n_classes} logits per row; got {shown(result)}")
+        return fitted
 
     def _measured(self, fitted: Fitted, found: Chain, given: Predictions) -> Diagnostics:
         """Return the facts of a fit, without its notes and its time."""
@@ -488,8 +556,12 @@ class Calibrator(Estimator, Predictor, ABC):
 
     def _issue_warnings(self) -> Self:
         """Issue the warnings of a fit; called by `fit` and `fit_predictions` themselves, so `stacklevel` is right."""
-        for note in self.diagnostics_.notes:
+        facts = self.diagnostics_
+        for note in facts.notes:
             warnings.warn(note, GlayersWarning, stacklevel=3)
+        rows = plural(facts.rows, "row")
+        losses = f"mean loss {facts.loss_before:.4f} before, {facts.loss_after:.4f} after"
+        _LOGGER.info("fitted %s on %s in %.2f s: %s; %s", facts.method, rows, facts.seconds, facts.reason, losses)
         return self
 
     def _check_loaded(self) -> None:
@@ -503,6 +575,10 @@ def check_calibrator(value: object) -> None:
     if not isinstance(value, Calibrator):
         raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(value)}")
     value._check_fitted()
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __package__.partition(".")[0]
 
 
 def _probabilities(inputs: str, given: Predictions) -> Floats:

@@ -31,8 +31,7 @@ from glayers.serving.predictor import apply_map
 from glayers.text_tables import aligned_table, json_ready
 
 CONFIDENCE = "confidence"
-_FEATURES = (CONFIDENCE, "highest logit", "highest logit less mean logit")
-_LEAST_EXPECTED = 5.0  # rows per bin and sample, as the chi-square approximation needs
+LEAST_EXPECTED = 5.0  # rows per bin and sample, as the chi-square approximation needs
 _TINY = 1e-300  # nothing is divided by 0
 
 
@@ -47,12 +46,13 @@ class Histogram:
         """Return the bin of each value; the outer bins have no end."""
         return np.searchsorted(self.edges[1:-1], values, side="right")
 
-    def largest_change(self, before: Floats, now: Floats, word: str) -> str:
+    def largest_change(self, before: Floats, now: Floats, *of: str) -> str:
         """Say at which edge two distributions over the bins differ most."""
         before = np.cumsum(before) / before.sum()
         now = np.cumsum(now) / now.sum()
         place = int(np.abs(now - before).argmax())
-        return f"below {self.edges[place + 1]:.4g}: {100 * before[place]:.1f} % {word}, {100 * now[place]:.1f} % now"
+        shares = (f"{100 * part[place]:.1f} % {words}" for part, words in zip((before, now), of, strict=True))
+        return f"{' but '.join(shares)} are below {self.edges[place + 1]:.2g}"
 
 
 @dataclass(frozen=True)
@@ -120,25 +120,19 @@ class CountedRows(NamedTuple):
         return np.asarray(self.weights @ values / self.total)
 
 
-def independent_rows(given: Predictions, most: int) -> Ints:
-    """Return one row of each group, and no rows of weight 0; of many rows, a random part."""
+@np.errstate(over="ignore", invalid="ignore")
+def count_rows(given: Predictions, chain: Chain, all_rows: bool = False) -> CountedRows:
+    """Return one row of each group, none of weight 0, and a part of many; `chain` is the fitted map of logits."""
     order = np.random.default_rng(0).permutation(len(given))
     if given.weights is not None:
         order = order[given.weights[order] > 0]
     if given.groups is not None:
         _, first = np.unique(given.groups[order], return_index=True)
         order = order[np.sort(first)]
-    return np.sort(order[:most])
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def count_rows(given: Predictions, chain: Chain, all_rows: bool = False) -> CountedRows:
-    """Return independent rows with their features, of many rows a part; `chain` is the fitted map of logits."""
-    most = len(given)
     if not all_rows:
         # The counts of more rows would hardly differ. Four million probabilities take 32 MB.
-        most = min(20_000, 4_000_000 // given.n_classes)
-    places = independent_rows(given, most)
+        order = order[: min(20_000, 4_000_000 // given.n_classes)]
+    places = np.sort(order)
     weights = np.ones(len(places))
     if given.weights is not None:
         weights = given.weights[places] / given.weights[places].sum()
@@ -147,20 +141,16 @@ def count_rows(given: Predictions, chain: Chain, all_rows: bool = False) -> Coun
     p = softmax(apply_map(chain, logits, given.n_classes))
     highest = logits.max(axis=1).astype(np.float64)
     mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
-    values = (p.max(axis=1), highest, highest - mean)
-    features = {name: np.nan_to_num(column) for name, column in zip(_FEATURES, values, strict=True)}
-    return CountedRows(places, weights, p, features)
+    features = {CONFIDENCE: p.max(axis=1), "highest logit": highest, "highest logit less mean logit": highest - mean}
+    return CountedRows(places, weights, p, {name: np.nan_to_num(column) for name, column in features.items()})
 
 
 def summarise(given: Predictions, chain: Chain) -> RowSummary:
     """Return the counts of calibration rows; `chain` is the fitted map of logits."""
     counted = count_rows(given, chain)
-    # Any edges serve the tests: of 1,000 rows, bins hold a tenth of all rows, give or take 0.9 %.
-    some = independent_rows(given, min(1_000, len(counted.places)))
-    some = np.searchsorted(counted.places, some)
     histograms = {}
     for name, values in counted.features.items():
-        edges = _edges(values[some])
+        edges = _edges(values)
         counts = counted.counts(np.searchsorted(edges, values, side="right"), len(edges) + 1)
         histograms[name] = Histogram((float(values.min()), *edges, float(values.max())), _tuple(counts))
     confidence = histograms[CONFIDENCE]
@@ -192,7 +182,7 @@ def _edges(values: Floats) -> tuple[float, ...]:
 
 
 def _tuple(values: Array) -> tuple[float, ...]:
-    return tuple(values.astype(np.float64).tolist())
+    return tuple(values.tolist())
 
 
 def _four_digits(values: Floats) -> tuple[float, ...]:
@@ -241,7 +231,7 @@ class ClassShift:
     @property
     def ratio(self) -> Floats:
         """The new over the old frequency of each class: importance weights, by label, for a refit."""
-        return np.array(self.after) / np.array(self.before)
+        return np.divide(self.after, self.before)
 
     @property
     def shifted(self) -> bool:
@@ -255,8 +245,17 @@ class ClassShift:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
-        numbers: dict[str, Any] = json_ready(asdict(self))
-        return numbers
+        return json_ready(asdict(self))
+
+    @property
+    def summary(self) -> str:
+        """What was adapted, in words: the class whose frequency changed most."""
+        most = int(np.abs(np.subtract(self.after, self.before)).argmax())
+        name = self.class_names[most] if self.class_names else f"class {most}"
+        before, after = (f"{100 * each[most]:.1f} %" for each in (self.before, self.after))
+        if before == after:
+            return "adapted to class frequencies that do not differ"
+        return f"adapted to other class frequencies: {name} from {before} to {after}"
 
     def sentences(self) -> tuple[str, ...]:
         """Return the results of the two tests in words."""
@@ -301,7 +300,7 @@ class ClassShift:
         return self.class_names or tuple(map(str, range(len(self.before))))
 
 
-def given_frequencies(summary: RowSummary, values: object, names: tuple[str, ...] | None) -> ClassShift:
+def given_frequencies(summary: RowSummary, values: object) -> ClassShift:
     """Return the record of frequencies that the user knows."""
     before = _before(summary)
     new = to_floats(values, "frequencies").astype(np.float64)
@@ -314,13 +313,10 @@ def given_frequencies(summary: RowSummary, values: object, names: tuple[str, ...
             f"small number such as 1e-6; for one that is impossible in some rows, give these rows a logit of -inf"
         )
     new = new / new.max()  # counts and huge numbers, too
-    found = ClassShift(_tuple(before), _tuple(new / new.sum()), class_names=names)
-    return replace(found, bias=_bias(found, summary))
+    return ClassShift(_tuple(before), _tuple(new / new.sum()))
 
 
-def estimate_class_shift(
-    summary: RowSummary, sample: CountedRows, level: float, names: tuple[str, ...] | None
-) -> ClassShift:
+def estimate_class_shift(summary: RowSummary, sample: CountedRows, level: float) -> ClassShift:
     """Estimate the class frequencies of new rows."""
     n_classes = sample.p.shape[1]
     # One row of equal probabilities is added: no class is impossible.
@@ -332,7 +328,7 @@ def estimate_class_shift(
     if math.isfinite(prior_rows):
         after = _likely_ratios(sample, m, prior_rows) * before
     fit_p_value, misfit = _fit_test(sample, w, summary)
-    found = ClassShift(
+    return ClassShift(
         before=_tuple(before),
         after=_tuple(after / after.sum()),
         estimated=_tuple(w * before / (w @ before)),
@@ -342,12 +338,10 @@ def estimate_class_shift(
         fit_p_value=fit_p_value,
         misfit=misfit,
         level=level,
-        class_names=names,
     )
-    return replace(found, bias=_bias(found, summary))
 
 
-def _bias(found: ClassShift, summary: RowSummary) -> str:
+def with_bias(found: ClassShift, summary: RowSummary) -> ClassShift:
     """Name the class with the most wrong probability, if the error after adapting is expected to be larger than before.
 
     Labels of calibrated rows have the variance p (1 - p). A shift b of the log-odds moves the mean probability of a
@@ -357,8 +351,8 @@ def _bias(found: ClassShift, summary: RowSummary) -> str:
     from scipy.stats import chi2  # on first use: importing it takes longer than glayers
 
     means = summary.means()
-    variances = np.maximum(means - np.array(summary.squares), 0) + 1 / summary.rows
-    difference = np.array(summary.frequencies) - means
+    variances = np.maximum(means - summary.squares, 0) + 1 / summary.rows
+    difference = summary.frequencies - means
     lacking = difference / variances
     freedom = len(means) - 1  # differences add up to 0
     unit = len(means) / (freedom * summary.rows)
@@ -370,10 +364,11 @@ def _bias(found: ClassShift, summary: RowSummary) -> str:
 
     is_biased = p_value <= 1 - found.level
     if not is_biased or size(lacking) <= size(lacking + np.log(found.ratio)):
-        return ""
-    worst = int(np.argmax(after * np.abs(lacking)))
+        return found
+    worst = np.argmax(after * np.abs(lacking))
     frequency = f"a frequency of {100 * summary.frequencies[worst]:.1f} %"
-    return f"class {found._names()[worst]} has a mean probability of {100 * means[worst]:.1f} % and {frequency}"
+    bias = f"class {found._names()[worst]} has a mean probability of {100 * means[worst]:.1f} % and {frequency}"
+    return replace(found, bias=bias)
 
 
 def _before(summary: RowSummary) -> Floats:
@@ -416,7 +411,7 @@ def _standard_errors(sample: CountedRows, m: Floats, w: Floats, before: Floats, 
     density = np.maximum(sample.p @ w, _TINY)
     r = sample.p / density[:, None]
     inverse = _inverse_information(sample, r, m)
-    total = float(w @ before)
+    total = w @ before
     # The derivative of normalised frequencies by w * before.
     slope = (np.eye(len(m)) - (w * before / total)[:, None]) / total
     by_ratio = slope @ (before[:, None] * inverse)
@@ -456,12 +451,12 @@ def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: flo
     n_new = sample.total
     n_old = summary.rows
     fewer = min(n_new, n_old)
-    if fewer < 2 * _LEAST_EXPECTED:
+    if fewer < 2 * LEAST_EXPECTED:
         return math.nan, math.inf
     mean = sample.mean(sample.p)
     covariance = np.cov(sample.p.T, aweights=sample.weights, ddof=0)
     spread = covariance + np.outer(mean, mean)
-    old_variances = np.array(summary.squares) - m**2
+    old_variances = summary.squares - m**2
     pooled = (n_new * np.diag(covariance) + n_old * old_variances) / (n_new + n_old)
     np.fill_diagonal(covariance, np.maximum(pooled, 0))
     scale = 1 / (m + 1 / fewer)
@@ -481,33 +476,35 @@ def _fit_test(sample: CountedRows, w: Floats, summary: RowSummary) -> tuple[floa
     if sample.total < 2 * len(w):
         return math.nan, ""
     histogram = summary.histograms[CONFIDENCE]
-    expected = np.array(summary.shares) @ w
+    expected = summary.shares @ w
     now = sample.counts(histogram.bins(sample.features[CONFIDENCE]), len(expected))
-    rows = summary.rows / float(summary.means() @ w**2)
+    rows = summary.rows / (summary.means() @ w**2)
     p_value = same_frequencies(rows * expected / expected.sum(), now)
-    return p_value, f"confidence {histogram.largest_change(expected, now, 'expected')}"
+    return p_value, f"in confidence, where {histogram.largest_change(expected, now, 'of expected rows', 'of these')}"
 
 
 def same_frequencies(before: Floats, now: Floats) -> float:
     """Return the p-value of Pearson's test that two samples of counts have the same distribution.
 
     Neighbouring bins are merged until both samples can be expected to have enough rows in each; nan if fewer than two
-    bins are left.
+    bins are left, or if a sample is too small for two bins.
 
     >>> round(same_frequencies(np.array([50.0, 30.0, 20.0]), np.array([30.0, 40.0, 30.0])), 4)  # 8.43, 2 degrees
     0.0148
     """
+    from scipy.stats import chi2_contingency  # on first use: importing it takes longer than glayers
+
     counts = np.stack([before, now])
     totals = counts.sum(axis=1)
+    if totals.min() < 2 * LEAST_EXPECTED:
+        return math.nan
     if np.count_nonzero(counts.sum(axis=0)) == 1:
         return 1.0
-    parts = merge_neighbours(counts.sum(axis=0), _LEAST_EXPECTED * totals.sum() / totals.min())
+    parts = merge_neighbours(counts.sum(axis=0), LEAST_EXPECTED * totals.sum() / totals.min())
     if parts.max() == 0:
         return math.nan
-    shares = np.stack([np.bincount(parts, row) for row in counts]) / totals[:, None]
-    pooled = totals @ shares / totals.sum()
-    covariance = (np.diag(pooled) - np.outer(pooled, pooled)) * (1 / totals).sum()
-    return chi_square(shares[1] - shares[0], covariance, 1 / pooled, math.inf)[0]
+    merged = [np.bincount(parts, row) for row in counts]
+    return float(chi2_contingency(merged, correction=False).pvalue)
 
 
 def merge_neighbours(amounts: Floats, least: float) -> Ints:
@@ -528,9 +525,7 @@ def merge_neighbours(amounts: Floats, least: float) -> Ints:
     return np.minimum(parts, max(0, number - 1))
 
 
-def chi_square(
-    difference: Floats, covariance: Floats, scale: Floats, rows: float, level: float = 0.95
-) -> tuple[float, float]:
+def chi_square(difference: Floats, covariance: Floats, scale: Floats, rows: float, level: float) -> tuple[float, float]:
     """Compare the sum of scale * difference^2 with its distribution by chance (Satterthwaite, 1946).
 
     By chance it is a sum of chi-square numbers with weights, which one of the same mean and variance replaces. No
@@ -544,11 +539,11 @@ def chi_square(
 
     root = np.sqrt(scale)
     scaled = root[:, None] * covariance * root
-    mean = float(np.trace(scaled))
+    mean = np.trace(scaled)
     if not mean > 0:
         return math.nan, math.nan
-    squares = float((scaled**2).sum()) - mean**2 / rows
+    squares = (scaled**2).sum() - mean**2 / rows
     unit = max(squares, mean**2 / len(scale)) / mean
     chance = chi2(mean / unit, scale=unit)
-    statistic = float(scale @ difference**2)
-    return float(chance.sf(statistic)), statistic - float(chance.ppf(level))
+    statistic = scale @ difference**2
+    return float(chance.sf(statistic)), float(statistic - chance.ppf(level))

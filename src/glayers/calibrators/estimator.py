@@ -54,8 +54,10 @@ class Estimator:
 
         The file appears complete or not at all. It holds numbers and text, never code.
         """
+        from glayers.calibrators import class_of  # it imports this module
+
         self._check_fitted()
-        artifact.save(self, path)
+        artifact.save(self, path, class_of)
 
     def __repr__(self) -> str:
         """Name the settings that differ from their defaults."""
@@ -103,7 +105,10 @@ def clone(estimator: _Estimator) -> _Estimator:
     """Return an unfitted estimator with a copy of the same settings."""
     settings = {}
     for name, value in estimator.get_params(deep=False).items():
-        settings[name] = clone(value) if isinstance(value, Estimator) else copy.deepcopy(value)
+        try:
+            settings[name] = clone(value) if isinstance(value, Estimator) else copy.deepcopy(value)
+        except TypeError as problem:  # a lock, a file or a generator
+            raise GlayersError(f"the setting {name}={shown(value)} cannot be copied: {problem}") from problem
     return type(estimator)(**settings)
 
 

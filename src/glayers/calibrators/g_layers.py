@@ -36,15 +36,15 @@ _PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 20
 
 # The default training: rows x weights up to which it holds, learning rates in units of 1 / sqrt(classes), epochs, folds
 # and patience. A large problem gets less of everything.
-_TRAININGS: tuple[tuple[float, tuple[float, ...], int, int, int], ...] = (
+_TRAININGS = (
     (2e7, (0.01, 0.03), 100, 5, 4),
     (5e9, (0.02,), 12, 5, 3),
     (math.inf, (0.01,), 4, 3, 2),
 )
 
 # Where the paper's search begins; it moves on from the best.
-_FIRST_RATES: tuple[float, ...] = (3e-3, 1e-3)
-_FIRST_DECAYS: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_FIRST_RATES = (3e-3, 1e-3)
+_FIRST_DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 # A learning rate, and whether inputs are centred (0 or 1) or, in the paper's recipe, the weight decay.
 Setting: TypeAlias = tuple[float, float]
@@ -145,7 +145,7 @@ class GLayers(LayerCalibrator):
         training = self._training(Chain((Centre(np.zeros(())), *layers.steps)), inputs, given, 1.0, seed)
         settings, epochs, patience, folds = self._plan(training)
         losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
-        winner = int(losses.argmin())
+        winner = losses.argmin()
         notes = []
         if temperature.reason:
             notes.append(f"g-layers start from temperature scaling: {temperature.reason}")
@@ -159,7 +159,7 @@ class GLayers(LayerCalibrator):
                 reason="no significant gain over temperature scaling in cross-validation: falls back to it",
                 n_parameters=1,
                 out_of_fold=inputs,
-                notes=(*notes, f"g-layers fall back to temperature scaling: {why}"),
+                notes=[*notes, f"g-layers fall back to temperature scaling: {why}"],
             )
         stop = int(course.best_epoch[winner])
         return replace(
@@ -169,7 +169,7 @@ class GLayers(LayerCalibrator):
             reason=f"lowest cross-validated loss at epoch {stop} of at most {epochs} (max_epochs)",
             n_parameters=layers.n_parameters,
             out_of_fold=mixed,
-            notes=tuple(notes),
+            notes=notes,
         )
 
     def _plan(self, training: Any) -> tuple[list[Setting], int, int, Ints]:
@@ -177,9 +177,9 @@ class GLayers(LayerCalibrator):
         given = training.given
         n_weights = sum(value.size for value in training.layers.parameters().values() if value.ndim > 1)
         work = len(given) * n_weights
-        _, rates, epochs, n_folds, patience = next(usual for usual in _TRAININGS if work <= usual[0])
+        _, relative_rates, epochs, n_folds, patience = next(usual for usual in _TRAININGS if work <= usual[0])
         # One step moves an output by the rate times its number of hidden units, which grows with the classes.
-        usual_rates = tuple(rate / math.sqrt(given.n_classes) for rate in rates)
+        usual_rates = tuple(rate / math.sqrt(given.n_classes) for rate in relative_rates)
         rates = _numbers_to_try(self.learning_rate, "learning_rate", usual_rates)
         if self.max_epochs is not None:
             epochs = self.max_epochs
@@ -277,7 +277,7 @@ class PaperGLayers(LayerCalibrator):
             iterations=len(course.trace) - 1,
             n_parameters=layers.n_parameters,
             out_of_fold=held_out,
-            notes=tuple(_edge_notes(best, settings)),
+            notes=[*_edge_notes(best, settings)],
             attributes={"cv_results_": results, "history_": {"train_loss": np.array(course.trace)[:, 0]}},
         )
 
@@ -302,7 +302,7 @@ class PaperGLayers(LayerCalibrator):
             # Very large weight decays act alike: a smaller gain would lead the search ever further.
             if losses.min() < lowest - 1e-4:
                 lowest = losses.min()
-                best = now[int(losses.argmin())]
+                best = now[losses.argmin()]
                 held_out = now_held_out
             if not new and len(tried) < 60:  # 15 to 30 are usual
                 new = [setting for setting in self._neighbours(best) if setting not in tried]

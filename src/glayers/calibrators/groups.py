@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Array, Floats
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Fitted
 from glayers.calibrators.estimator import Estimator, clone
@@ -29,7 +29,6 @@ from glayers.predictions.predictions import two_classes
 from glayers.serving.predictor import Predictor, apply_map
 
 _LEAST_ROWS = 20  # a smaller group gets the common calibrator
-_EXTRA_ROWS = 0.5  # the prior of the share counts as this many rows that only the common calibrator explains
 
 
 class GroupCorrection(Calibrator):
@@ -48,7 +47,8 @@ class GroupCorrection(Calibrator):
         found = fit_parts(given, 1.0, SMALL_MODEL, folds)
         common = softmax(apply_map(Chain(()), given.logits))
         corrected = np.exp(found.out_of_fold)
-        shares = held_out_weights("log", [common, corrected], given.labels, row_weights(given), [_EXTRA_ROWS, 0.0])
+        extra_rows = [0.5, 0.0]  # half a row that only the common calibrator explains
+        shares = held_out_weights("log", [common, corrected], given.labels, row_weights(given), extra_rows)
         mixed = Chain((Stack(shares, (Chain(()), found.map)),))
         fitted = Fitted.of_parts(found, "correction of a group", "precisions by evidence")
         return replace(fitted, map=mixed, out_of_fold=None, posterior=None)
@@ -109,7 +109,10 @@ class GroupCalibrator(Estimator):
             The fitted calibrator.
         """
         method = self._method()
-        return self._learn(method._check_input(logits, labels, sample_weight, None), groups)
+        self._learn(method._check_input(logits, labels, sample_weight, None), groups)
+        self.common_._name_classes(labels)
+        self.classes_ = self.common_.classes_
+        return self
 
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit on `Predictions` with groups, and keep their class names."""
@@ -170,9 +173,9 @@ class GroupCalibrator(Estimator):
         self._check_fitted()
         return np.asarray(softmax(self._corrected(np.array(self.common_.transform(logits)), groups)))
 
-    def predict(self, logits: Any, groups: Any) -> Ints:
-        """Return the most probable class of each row."""
-        return np.asarray(self.predict_proba(logits, groups).argmax(axis=1))
+    def predict(self, logits: Any, groups: Any) -> Array:
+        """Return the most probable class of each row; its name where the labels of the fit were names."""
+        return np.asarray(self.classes_[self.predict_proba(logits, groups).argmax(axis=1)])
 
     def apply(self, predictions: Predictions) -> Predictions:
         """Return `Predictions` with calibrated logits, by the groups that they have."""

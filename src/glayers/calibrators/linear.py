@@ -56,29 +56,25 @@ class LinearScaling(Calibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         rows = smooth_loss(self.loss).rows
-        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
+        temperature = fit_with_prior(given.logits, given.labels, given.weights)
+        error = temperature.relative_error(effective_rows(row_weights(given)))
         n_folds = whole_number(self.n_folds, "n_folds", least=2)
         seed = drawn_seed(self.random_state)
-        folds = None
-        if self.strength is None:
-            folds = assign_folds(len(given), given.groups, n_folds, seed)
-        fits = []
-        for precisions in self._precisions(given):
-            found = fit_parts(
-                given, factor, self._parts, folds, loss=self.loss, precisions=precisions, inputs=self._inputs()
-            )
-            fits.append(found)
+        folds = assign_folds(len(given), given.groups, n_folds, seed) if self.strength is None else None
+        settings: dict[str, Any] = {"loss": self.loss, "inputs": self._inputs(), "factor_error": error}
+        start = given, temperature.factor, self._parts, folds
+        fits = [fit_parts(*start, precisions=precisions, **settings) for precisions in self._precisions(given)]
         if folds is None:
             return self._fitted(fits[0], "strength as given")
         losses = [weighted_mean(rows(found.out_of_fold, given.labels), given) for found in fits]
         best = int(np.argmin(losses))
-        plain = tempered(factor)
+        plain = tempered(temperature.factor)
         held_out = apply_map(plain, given.logits)
         before = weighted_mean(rows(held_out, given.labels), given)
         if losses[best] < before:
             return self._fitted(fits[best], "precisions by evidence")
         reason = f"falls back to temperature scaling: held-out loss {losses[best]:.6g} against {before:.6g}"
-        fitted = self._fitted(fits[best], reason)
+        fitted = self._fitted(fits[best]._replace(converged=True), reason)
         notes = (f"{self.methods[0].name}: {reason}", *fitted.notes)
         return replace(fitted, map=plain, n_parameters=1, out_of_fold=held_out, notes=notes)
 

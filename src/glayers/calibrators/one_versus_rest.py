@@ -5,12 +5,13 @@ bins group rows by score: equal scores stay together, so a weight of 2 equals th
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Array, Bools, Floats, Ints
+from glayers.arrays import Array, Bools, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.checks import whole_number
 from glayers.fitting.floor import fit_floor
@@ -18,8 +19,17 @@ from glayers.fitting.folds import effective_rows, row_weights
 from glayers.fitting.newton import Optimum, newton
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, OneVersusRest, QuadraticVersusRest, Reference, Step
-from glayers.maps.tables import EachClass, Table, finite, one_versus_rest, slope_features, table_of_bins
+from glayers.maps.tables import EachClass, Table, one_versus_rest, slope_features, table_of_bins
 from glayers.predictions import Predictions
+
+
+class ClassRows(NamedTuple):
+    """The rows in which one class is possible: log p, log(1 - p), whether it is the label, and weights."""
+
+    log_p: Floats
+    log_rest: Floats
+    hits: Bools
+    weights: Floats
 
 
 class CurveCalibrator(Calibrator):
@@ -30,20 +40,15 @@ class CurveCalibrator(Calibrator):
     _identity: ClassVar[tuple[float, ...]] = (1.0, 1.0, 0.0)  # of a class that is impossible in every row
 
     @abstractmethod
-    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
-        """Return the parameters of the step for one class."""
+    def _curve(self, rows: ClassRows, targets: Floats) -> Optimum:
+        """Return the parameters of the step for one class, given Platt's targets."""
 
     def _fit(self, given: Predictions) -> Fitted:
-        log_p, log_rest, labels, weights = rows_against_rest(given)
         points = np.tile(self._identity, (given.n_classes, 1))
         iterations = 0
         failed = []
-        for c in range(given.n_classes):
-            rows = log_p[:, c] > -np.inf
-            if not rows.any():
-                continue
-            targets = platt_targets(labels[rows] == c, weights[rows])
-            found = self._curve(finite(log_p[rows, c]), finite(log_rest[rows, c]), targets, weights[rows])
+        for c, rows in rows_against_rest(given):
+            found = self._curve(rows, platt_targets(rows.hits, rows.weights))
             points[c] = found.point
             iterations = max(iterations, found.iterations)
             if not found.converged:
@@ -81,8 +86,8 @@ class PlattScaling(CurveCalibrator):
 
     _name = "Platt scaling"
 
-    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
-        fit = fit_logistic((log_p - log_rest)[:, None], targets, weights)
+    def _curve(self, rows: ClassRows, targets: Floats) -> Optimum:
+        fit = fit_logistic((rows.log_p - rows.log_rest)[:, None], targets, rows.weights)
         return fit._replace(point=fit.point[[0, 0, 1]])
 
 
@@ -113,9 +118,9 @@ class QuadraticScaling(CurveCalibrator):
     _step = QuadraticVersusRest
     _identity = (1.0, 1.0, 0.0, 0.0, 1.0)
 
-    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
+    def _curve(self, rows: ClassRows, targets: Floats) -> Optimum:
         """Return the slopes at both ends, the shift and the ends."""
-        x = log_p - log_rest
+        x = rows.log_p - rows.log_rest
         low = x.min()
         high = x.max()
         if high == low:
@@ -124,11 +129,10 @@ class QuadraticScaling(CurveCalibrator):
         # b x + c (rising - falling) has the slopes b - c and b + c at the ends.
         features = np.stack([x, rising - falling], axis=1)
         # With a penalty from 0.3 to 10, held-out losses of 37 two-class problems and of simulations hardly differ.
-        free = fit_logistic(features, targets, weights, np.array([0.0, 3.0]))
-        b, c, shift = free.point
-        best = free._replace(point=np.array([b - c, b + c, shift]))
-        if abs(c) > b:
-            best = _best_edge(np.stack([falling, rising], axis=1), targets, weights)
+        best = fit_logistic(features, targets, rows.weights, np.array([0.0, 3.0]))
+        b, c, shift = best.point
+        best = best._replace(point=np.array([b - c, b + c, shift]))
+        best = _not_negative(best, np.stack([falling, rising], axis=1), targets, rows.weights)
         return best._replace(point=np.append(best.point, [low, high]))
 
 
@@ -157,13 +161,10 @@ class BetaCalibration(CurveCalibrator):
 
     _name = "beta calibration"
 
-    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
-        """Return the best slopes that are not negative: where the free optimum has one, the best lies on an edge."""
-        features = np.stack([log_p, -log_rest], axis=1)
-        free = fit_logistic(features, targets, weights)
-        if (free.point[:-1] >= 0).all():
-            return free
-        return _best_edge(features, targets, weights)
+    def _curve(self, rows: ClassRows, targets: Floats) -> Optimum:
+        features = np.stack([rows.log_p, -rows.log_rest], axis=1)
+        free = fit_logistic(features, targets, rows.weights)
+        return _not_negative(free, features, targets, rows.weights)
 
 
 def platt_targets(hits: Bools, weights: Floats) -> Floats:
@@ -182,10 +183,8 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats, penalty: An
 
     The penalty is half the sum of `penalty` times the squared slopes of features with a spread of 1, over all rows.
     """
-    from scipy.special import expit  # on first use: importing it takes longer than glayers
-
-    ridge = np.zeros(features.shape[1] + 1)
-    ridge[:-1] = penalty / weights.sum()
+    ridge = np.full(features.shape[1] + 1, 1e-14)  # moves no minimum, but keeps steps finite for collinear features
+    ridge[:-1] += penalty / weights.sum()
     weights = weights / weights.sum()
     size = np.abs(features).max(axis=0)
     size[size == 0] = 1.0
@@ -198,32 +197,50 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats, penalty: An
     standardised = np.where(constant, 0.0, features - mean) / spread
     x = np.column_stack([standardised, np.ones(len(features))])
 
-    def loss(point: Floats) -> float:
-        scores = x @ point
-        losses = np.logaddexp(0.0, scores) - targets * scores
-        return float(weights @ losses + ridge @ point**2 / 2)
-
-    def derivatives(point: Floats) -> tuple[Floats, Floats]:
-        p = expit(x @ point)
-        gradient = (weights * (p - targets)) @ x + ridge * point
-        hessian = (x.T * (weights * p * (1 - p))) @ x
-        # What is added moves no minimum: it keeps the step finite where features are collinear.
-        return gradient, hessian + np.diag(ridge + 1e-14)
-
-    base = float(weights @ targets)
+    base = weights @ targets
     start = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base)))
     # Where Newton's method expects to gain less than this, coefficients are exact to about 1e-11.
-    found = newton(loss, derivatives, start, tolerance=0.5e-22)
+    found = LogLoss(x, targets, weights, ridge).fit(start, tolerance=0.5e-22)
     slopes = found.point[:-1] / spread
     return found._replace(point=np.append(slopes / size, found.point[-1] - slopes @ mean))
 
 
-def rows_against_rest(given: Predictions) -> tuple[Floats, Floats, Ints, Floats]:
-    """Return log p, log(1 - p), labels and weights of the rows with a positive weight.
+class LogLoss(NamedTuple):
+    """The log loss of logistic curves against targets, plus half the sum of precisions (point - mean)^2."""
 
-    Log p is -inf where a class is impossible, or so far below the others that it must be masked: one such row would
-    decide the curve of the class. Rows with one possible class say nothing, and are left out. Weights sum to Kish's
-    effective number of rows, so that a common factor changes no prior.
+    features: Floats
+    targets: Floats
+    weights: Floats
+    precisions: Floats
+    mean: Floats | float = 0.0
+    offset: Floats | float = 0.0
+
+    def fit(self, start: Floats, tolerance: float) -> Optimum:
+        """Return the minimum."""
+        return newton(self.value, self.derivatives, start, tolerance=tolerance)
+
+    def value(self, point: Floats) -> float:
+        """Return the penalised loss."""
+        scores = self.offset + self.features @ point
+        losses = np.logaddexp(0.0, scores) - self.targets * scores
+        return float(self.weights @ losses + self.precisions @ (point - self.mean) ** 2 / 2)
+
+    def derivatives(self, point: Floats) -> tuple[Floats, Floats]:
+        """Return the gradient and the Hessian."""
+        from scipy.special import expit  # on first use: importing it takes longer than glayers
+
+        p = expit(self.offset + self.features @ point)
+        gradient = (self.weights * (p - self.targets)) @ self.features + self.precisions * (point - self.mean)
+        hessian = (self.features.T * (self.weights * p * (1 - p))) @ self.features
+        return gradient, hessian + np.diag(self.precisions)
+
+
+def rows_against_rest(given: Predictions) -> Iterator[tuple[int, ClassRows]]:
+    """Yield each class that is possible in some row, and its rows with a positive weight.
+
+    A class is left out of rows where it is impossible, or so far below the others that it must be masked: one such row
+    would decide its curve. Rows with one possible class say nothing. Weights sum to Kish's effective number of rows, so
+    that a common factor changes no prior.
     """
     weights = row_weights(given)
     weights = weights / weights.sum() * effective_rows(weights)
@@ -232,12 +249,17 @@ def rows_against_rest(given: Predictions) -> tuple[Floats, Floats, Ints, Floats]
     masked = fit_floor(logits, nats, given.weights).split(logits)[1] < 0
     masked[np.arange(len(given)), given.labels] = False
     counted = (weights > 0) & ((~masked).sum(axis=1) > 1)
-    log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits)[counted])
-    return log_p, log_rest, given.labels[counted], weights[counted]
+    log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits))
+    for c in range(given.n_classes):
+        rows = counted & ~masked[:, c]
+        if rows.any():
+            yield c, ClassRows(log_p[rows, c], log_rest[rows, c], given.labels[rows] == c, weights[rows])
 
 
-def _best_edge(features: Floats, targets: Floats, weights: Floats) -> Optimum:
-    """Return the best fit with one slope of two, or both, at 0, and none negative."""
+def _not_negative(free: Optimum, features: Floats, targets: Floats, weights: Floats) -> Optimum:
+    """Return the best fit without negative slopes: if the free one has any, one slope of two is 0, or both."""
+    if (free.point[:-1] >= 0).all():
+        return free
     fits = []
     for kept in ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]):
         fit = fit_logistic(features * kept, targets, weights)
@@ -257,17 +279,13 @@ class TableCalibrator(Calibrator):
         """Return the table of one class, given each score once, ascending, and the weights of its rows and hits."""
 
     def _fit(self, given: Predictions) -> Fitted:
-        log_p, _, labels, weights = rows_against_rest(given)
-        tables = []
-        for c in range(given.n_classes):
-            rows = log_p[:, c] > -np.inf
-            table = np.array([0.0, 1.0]), np.array([0.0, 1.0])  # changes nothing
-            if rows.any():
-                scores, which = np.unique(np.exp(log_p[rows, c]), return_inverse=True)
-                n_rows = np.bincount(which, weights[rows])
-                n_hits = np.bincount(which, weights[rows] * (labels[rows] == c))
-                table = self._table(scores, n_rows, n_hits, given.n_classes)
-            tables.append(table)
+        unchanged = np.array([0.0, 1.0]), np.array([0.0, 1.0])  # of a class that is impossible in every row
+        tables = [unchanged] * given.n_classes
+        for c, rows in rows_against_rest(given):
+            scores, which = np.unique(np.exp(rows.log_p), return_inverse=True)
+            n_rows = np.bincount(which, rows.weights)
+            n_hits = np.bincount(which, rows.weights * rows.hits)
+            tables[c] = self._table(scores, n_rows, n_hits, given.n_classes)
         return Fitted(Chain((Reference(), EachClass.of(tables))), self._name)
 
 

@@ -88,27 +88,27 @@ class OrderPreserving(Calibrator):
         start = Chain((Invariant.start(factor, given.n_classes, n_hidden=8, seed=seed),))
         most = max(2, _MOST_ENTRIES // given.n_classes)
         drawn = draw_rows(len(given), given.groups, given.weights, most, seed)
-        found, iterations, loss, loss_at_start = self._descend(given.take(drawn), start, seed)
+        found, course = self._descend(given.take(drawn), start, seed)
+        iterations = int(course.best_epoch[0])
+        loss_at_start = float(course.trace[0][0])
         notes = []
         if not iterations:
-            notes.append(
-                f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
-                f"that of temperature scaling {loss_at_start:.6g}"
-            )
+            reason = f"no iteration lowers its held-out loss of {loss_at_start:.6g}"
+            notes.append(f"order-preserving maps fall back to temperature scaling: {reason}")
         return Fitted(
             Chain((Reference(),)) + found,
             "order-preserving map",
             reason=f"least held-out loss at iteration {iterations}",
             iterations=iterations,
             n_parameters=n_learned(found) if iterations else 1,
-            notes=tuple(notes),
-            attributes={"held_out_loss_": min(loss, loss_at_start), "held_out_loss_of_temperature_": loss_at_start},
+            notes=notes,
+            attributes={"held_out_loss_": float(course.best[0]), "held_out_loss_of_temperature_": loss_at_start},
         )
 
-    def _descend(self, given: Predictions, start: Chain, seed: int) -> tuple[Chain, int, float, float]:
+    def _descend(self, given: Predictions, start: Chain, seed: int) -> tuple[Chain, Any]:
         """Choose the number of iterations by cross-validation, then fit all rows once for as many.
 
-        Return the map, the iterations, and the held-out losses of the best iteration and of the start.
+        Return the map, and the course of the cross-validation.
         """
         with needs_extra("fit"):
             import torch
@@ -128,15 +128,12 @@ class OrderPreserving(Calibrator):
         )
         selection = EpochSelection(1, fold_fractions(folds, given.weights), patience=8)
         _minimise(objective, self.max_iterations, selection)
-        loss = float(selection.best[0])
-        loss_at_start = float(selection.trace[0][0])
-        if not loss < loss_at_start:
-            return start, 0, loss, loss_at_start
-        iterations = int(selection.best_epoch[0])
-        whole = torch.as_tensor((row_weights(given) / row_weights(given).sum())[None, :])
-        objective = replace(objective, train=whole, held_out=whole)
-        fitted = objective.fitted(0, _minimise(objective, iterations)).member(0)
-        return fitted, iterations, loss, loss_at_start
+        if not selection.best_epoch[0]:
+            return start, selection
+        whole = row_weights(given) / row_weights(given).sum()
+        objective = replace(objective, train=torch.as_tensor(whole[None, :]))
+        parameters = _minimise(objective, selection.best_epoch[0])
+        return objective.fitted(0, parameters).member(0), selection
 
 
 def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Array:
@@ -145,7 +142,7 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Arr
     Folds have nearly the same objective, so one run over all of them takes the path that each would take alone.
     """
     import torch
-    from scipy.optimize import OptimizeResult, minimize  # on first use: importing it takes longer than glayers
+    from scipy.optimize import minimize  # on first use: importing it takes longer than glayers
 
     start = objective.start()
 
@@ -153,16 +150,16 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Arr
         value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
         return float(value.mean()), gradient.numpy().ravel() / len(start)
 
-    def on_iteration(intermediate_result: OptimizeResult) -> None:
+    def on_iteration(flat: Floats) -> None:
         if selection is None:
             return
-        point = intermediate_result.x.reshape(start.shape)
+        point = flat.reshape(start.shape)
         losses = objective.mean_losses(torch.as_tensor(point), objective.held_out)
         if not selection(len(selection.trace), point, losses, losses).any():
             raise StopIteration
 
     first = start.numpy().ravel()
-    on_iteration(OptimizeResult(x=first))
+    on_iteration(first)
     # Smaller relative gains per iteration than `ftol` never show in the held-out loss.
     options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": 1e-7, "gtol": 0.0}
     found = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", callback=on_iteration, options=options)

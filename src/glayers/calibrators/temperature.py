@@ -1,11 +1,9 @@
 """Logits and labels -> one temperature for all logits."""
 
-import math
-
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Floats, map_row_blocks
+from glayers.arrays import Floats, in_row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.errors import BadFile
 from glayers.fitting.folds import design_effect, effective_rows, row_weights
@@ -48,9 +46,10 @@ class TemperatureScaling(Calibrator):
         if found.curvature > 0:
             n_rows = effective_rows(row_weights(given))
             if given.groups is not None:
-                n_rows /= design_effect(row_weights(given) * _slopes(given, found.factor), given.groups)
-            error = 1 / math.sqrt(n_rows * found.curvature)
-            posterior = Posterior.of_factor(found.factor, error, given.n_classes)
+                factor = found.factor
+                slopes = in_row_blocks(lambda z, y: row_derivatives(z, y, factor)[1], given.logits, given.labels)
+                n_rows /= design_effect(row_weights(given) * slopes, given.groups)
+            posterior = Posterior.of_factor(found.factor, found.relative_error(n_rows), given.n_classes)
         return Fitted(
             Chain((Scale(np.asarray(found.factor)),)),
             "temperature scaling",
@@ -61,6 +60,7 @@ class TemperatureScaling(Calibrator):
             # Both are at hand: another pass over the rows would take as long as the fit.
             losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
             posterior=posterior,
+            effective=1.0,
         )
 
     def _held_out(self, given: Predictions, found: Chain) -> Floats | None:
@@ -81,15 +81,6 @@ class TemperatureScaling(Calibrator):
     def temperature_(self) -> float:
         """The temperature; above 1 where the network was overconfident."""
         return 1.0 / float(self._fitted_map.steps[-1].parameters()["factor"])
-
-
-def _slopes(given: Predictions, factor: float) -> Floats:
-    """Return the derivative of the log loss of each row by a relative change of the factor."""
-
-    def slopes(block: slice) -> Floats:
-        return row_derivatives(given.logits[block], given.labels[block], factor)[1]
-
-    return np.concatenate(map_row_blocks(slopes, *given.logits.shape))
 
 
 def tempered(factor: float) -> Chain:

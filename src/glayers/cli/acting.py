@@ -1,7 +1,7 @@
 """`threshold`, `decide`, `estimate`, `watch` and `card`: what somebody does with the probabilities of a file."""
 
-import io
 import warnings
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,17 +10,14 @@ import typer
 
 import glayers
 from glayers.cli import arguments as arg
-from glayers.cli.arguments import run_facts, show, show_json, show_record
 from glayers.cli.scoring import condition_of, failures_of
-from glayers.errors import BadFile, GlayersError
-from glayers.files import errors_as_bad_file, open_regular, write_whole
+from glayers.errors import BadFile, BadPredictions, listed
+from glayers.files import errors_as_bad_file, open_regular
+from glayers.metrics.events import Event, positive
 from glayers.predictions.contents import Reading
+from glayers.text_tables import plural
 
-_COSTS = arg.file_option(
-    "COSTS", "A table of costs (.csv) without a header: one line per class, one column per action."
-)
-_PLOT = "Also draw the evidence (wealth) after each batch: .png, .svg or .pdf; an older figure is replaced."
-_DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # what differs between runs
+COSTS = arg.file_option("COSTS", "A table of costs (.csv) without a header: one line per class, one column per action.")
 _ALPHA = "The highest probability of a false alarm, over all batches together."
 _STATE = "The state file, which keeps what earlier batches showed; the first batch creates it."
 _PROMISE = "Also raise an alarm once the batches show an accuracy below this: 0.9 or 90%."
@@ -28,18 +25,14 @@ _FAIL_IF = 'Exit with 3 if it holds, such as "accuracy < 90 %"; also auroc, lowe
 
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
-_Level = Annotated[float, arg.probability("The probability with which the guarantee holds.")]
-_Actions = Annotated[Path | None, arg.output_option("ACTIONS", "Write the action of each row to a .csv file instead.")]
-_Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
-_FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
-_Width = Annotated[float, arg.probability("Level of the intervals.")]
+Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
 
 
 def threshold(
     file: _File,
     accuracy: Annotated[str, typer.Option(metavar="P", help="The accuracy of answers above it: 0.95 or 95%.")],
     model: _Model = None,
-    level: _Level = 0.9,
+    level: Annotated[float, arg.probability("The probability with which the guarantee holds.")] = 0.9,
     reading: Reading = arg.READING,
     event: arg.EventName = "top",
     prometheus: arg.Prometheus = None,
@@ -54,61 +47,63 @@ def threshold(
     $ glayers threshold test.npz --accuracy 95%
     $ glayers threshold test.npz --accuracy 0.7 --model model.safetensors
     """
-    rows = _read(file, reading, model)
-    found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=arg.event_of(event))
-    _finish(found, as_json, prometheus, "threshold")
-    arg.end_with([] if found.confidence is not None else ["no threshold"])
+    rows, chosen = _one_label(_read(file, reading, model), arg.event_of(event))
+    found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=chosen)
+    failed = ["no threshold"] if found.confidence is None else []
+    arg.write_prometheus(prometheus, found.to_dict(), "threshold")
+    _finish(found, "found", failed, as_json, file=file, model=model)
+
+
+def _one_label(rows: Any, event: Event) -> tuple[Any, Event]:
+    """Return the rows and the event of one of several labels, or all rows as they are, with a note if they pool."""
+    if not isinstance(rows, glayers.MultiLabelPredictions):
+        return rows, event
+    if event.kind != "class":
+        arg.show_note(
+            f"note: pooled over {plural(rows.n_labels, 'label')}; --event label:NAME finds the threshold of one"
+        )
+        return rows, event
+    by_label = rows.by_label()
+    name = str(event.which)
+    if name not in by_label:
+        raise BadPredictions(f"no label {name!r} has rows; there are {listed(by_label)}")
+    return by_label[name], positive()
 
 
 def decide(
     file: _File,
-    costs: Annotated[Path, _COSTS],
+    costs: Annotated[Path, COSTS],
     model: _Model = None,
-    abstain: _Abstain = None,
-    output: _Actions = None,
+    abstain: Abstain = None,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
-    force: arg.Force = False,
     as_json: arg.AsJson = False,
 ) -> None:
     """Say what decisions of least expected cost really cost, compared with the best constant action.
 
-    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. With --output, write
-    the action of each row, for which labels may be missing: a column of COSTS, counted from 0, or the next number to
-    abstain.
+    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. `apply --costs` writes
+    the action of each row.
 
     Examples
     --------
     $ glayers decide test.npz --costs costs.csv
     $ glayers decide test.npz --costs costs.csv --model model.safetensors
     $ glayers decide test.npz --costs costs.csv --abstain 0.4
-    $ glayers decide test.npz --costs costs.csv -o actions.csv
     """
-    if output is not None:
-        if output.suffix.lower() != ".csv":
-            raise typer.BadParameter(f"{output}: actions are written as text; give ACTIONS the ending .csv")
-        arg.check_output(output, force, file, costs, model, reading.labels)
-        rows = _read(file, reading, model, needs_labels=False)
-        actions = glayers.decide(rows, _read_costs(costs), abstain=abstain)
-        write_whole(output, "\n".join(["action", *map(str, actions), ""]).encode(), force=force)
-        if as_json:
-            show_json({"rows": len(actions), "output": str(output)})
-        else:
-            show(f"wrote the actions of {len(actions):,} rows to {output}")
-        return
-    policies = {"these probabilities": _read(file, reading, None)}
+    policies = {"these probabilities": arg.read_rows(file, reading)}
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
-    _finish(glayers.realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
+    found = glayers.realised_costs(policies, read_costs(costs), abstain=abstain, random_state=seed)
+    _finish(found, "compared", [], as_json, file=file, model=model)
 
 
 def estimate(
     file: Annotated[Path, arg.file_argument("FILE", "New rows; labels are not needed.")],
     model: Annotated[Path, arg.file_option("MODEL", "A file from `glayers fit`.")],
-    costs: Annotated[Path | None, _COSTS] = None,
-    abstain: _Abstain = None,
-    level: _Width = 0.9,
-    fail_if: _FailIf = None,
+    costs: Annotated[Path | None, COSTS] = None,
+    abstain: Abstain = None,
+    level: Annotated[float, arg.probability("Level of the intervals.")] = 0.9,
+    fail_if: Annotated[list[str] | None, typer.Option(metavar="CONDITION", help=_FAIL_IF)] = None,
     reading: Reading = arg.READING,
     prometheus: arg.Prometheus = None,
     seed: arg.Seed = 0,
@@ -117,8 +112,8 @@ def estimate(
     """Estimate accuracy, precision, recall and costs of rows without labels, with intervals.
 
     Rows that differ from the calibration rows in more than their class frequencies are refused. If the file has up to
-    100 groups, each gets an estimate of its own. Keep the output of --json: once labels are known,
-    `glayers score --estimate` says how good the estimate was.
+    100 groups, each gets an estimate of its own, with its own class frequencies where they differ. Keep the output of
+    --json: once labels are known, `glayers score --estimate` says how good the estimate was.
 
     Examples
     --------
@@ -128,22 +123,15 @@ def estimate(
     from glayers.decisions.estimate import ESTIMATED
 
     conditions = [condition_of(text, ESTIMATED) for text in fail_if or ()]
-    options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
-    try:
-        if costs is not None:
-            options["costs"] = _read_costs(costs)
-        rows = arg.read_rows(file, reading, needs_labels=False)
-        found = glayers.estimate(arg.calibrator_of_classes(model), rows, **options)
-        failed = failures_of(conditions, found.scores())
-    except GlayersError:
-        arg.write_prometheus(prometheus, {"refused": True}, "estimate")  # instead of numbers of older rows
-        raise
+    table = None if costs is None else read_costs(costs)
+    rows = arg.read_rows(file, reading, needs_labels=False)
+    calibrator = arg.calibrator_of_classes(model)
+    found = glayers.estimate(calibrator, rows, costs=table, abstain=abstain, level=level, random_state=seed)
+    failed = failures_of(conditions, found.scores())
     of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
     more = {"lowest_f1": found.scores().get("lowest_f1"), "group_accuracy": of_groups}
     arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")  # first: an error prints JSON of its own
-    facts = run_facts(file=file, model=model) | {"conditions": fail_if or [], "failed": failed}
-    show_record(found, as_json, verdict="failed" if failed else "estimated", **facts)
-    arg.end_with(failed)
+    _finish(found, "estimated", failed, as_json, file=file, model=model, fail_if=fail_if)
 
 
 def watch(
@@ -152,7 +140,6 @@ def watch(
     state: Annotated[Path, typer.Option(metavar="STATE", help=_STATE)],
     alpha: Annotated[float, typer.Option(metavar="P", min=1e-6, max=0.5, help=_ALPHA)] = 0.01,
     accuracy: Annotated[str | None, typer.Option(metavar="P", help=_PROMISE)] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FIGURE", help=_PLOT)] = None,
     reading: Reading = arg.READING,
     prometheus: arg.Prometheus = None,
     as_json: arg.AsJson = False,
@@ -167,25 +154,14 @@ def watch(
     --------
     $ glayers watch model.safetensors test.npz --state state.json
     $ glayers watch model.safetensors test.npz --state a.json --accuracy 60%
-    $ glayers watch model.safetensors test.npz --state b.json --plot wealth.png
     """
     promise = None if accuracy is None else _share(accuracy)
-    if plot is not None:
-        if plot.suffix.lower() not in _DATED:
-            raise typer.BadParameter(f"{plot}: the ending must be one of {', '.join(_DATED)}")
-        arg.check_output(plot, True, model, batch, state)
     rows = _read(batch, reading, model)
     name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
-    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name)
-    if plot is not None:
-        from glayers.report.plots import watch_figure  # slow to import
-
-        image = io.BytesIO()
-        ending = plot.suffix.lower()
-        watch_figure(found).savefig(image, format=ending[1:], metadata={_DATED[ending]: None})
-        write_whole(plot, image.getvalue())
-    _finish(found, as_json, prometheus, "watch")
-    arg.end_with(["alarm"] if found.alarm else [])
+    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name, model=_digest(model))
+    arg.write_prometheus(prometheus, found.to_dict(), "watch")
+    failed = ["alarm"] if found.alarm else []
+    _finish(found, "no alarm", failed, as_json, model=model, batch=batch, state=state)
 
 
 def card(
@@ -206,23 +182,28 @@ def card(
     """
     calibrator = arg.calibrator_of_classes(model)
     rows: Any = arg.read_rows(test, reading)
-    show(*glayers.model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
+    arg.show(*glayers.model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
-def _read(file: Path, reading: Reading, model: Path | None, needs_labels: bool = True) -> Any:
+def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read rows, and calibrate them if there is a model."""
-    rows = arg.read_rows(file, reading, needs_labels)
+    rows = arg.read_rows(file, reading)
     return rows if model is None else glayers.load(model).apply(rows)
 
 
-def _read_costs(path: Path) -> Any:
+def _digest(model: Path) -> str:
+    """Return what tells one file of a model from another."""
+    return sha256(model.read_bytes()).hexdigest()[:32]
+
+
+def read_costs(path: Path) -> Any:
     """Return the numbers of a small table without a header."""
-    with errors_as_bad_file(path), open_regular(path) as stream:
+    with errors_as_bad_file(path), open_regular(path) as stream, warnings.catch_warnings():
         try:
-            with warnings.catch_warnings(action="error"):  # NumPy warns of an empty file
-                return np.loadtxt(stream, delimiter=",", ndmin=2, encoding="utf-8-sig")
+            warnings.simplefilter("error")  # NumPy warns of an empty file
+            return np.loadtxt(stream, delimiter=",", ndmin=2, encoding="utf-8-sig")
         except (UserWarning, ValueError) as error:
-            raise BadFile(f"{error}; write one line per class with the same number of costs, and no header") from error
+            raise BadFile("is no table of costs: write one line per class, equally many numbers, no header") from error
 
 
 def _share(text: str) -> float:
@@ -237,7 +218,9 @@ def _share(text: str) -> float:
     return share
 
 
-def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
-    """Write a result for Prometheus if asked to, and print it: in this order, as an error prints JSON of its own."""
-    arg.write_prometheus(prometheus, found.to_dict(), what)
-    show_record(found, as_json)
+def _finish(found: Any, verdict: str, failed: list[str], as_json: bool, **given: Any) -> None:
+    """Print a result, as JSON with what identifies the run, and end with status 3 if anything failed."""
+    if failed:
+        verdict = "failed"
+    arg.show_record(found, as_json, verdict=verdict, failed=failed, **arg.run_facts(**given))
+    arg.end_with(failed)

@@ -10,12 +10,13 @@ import functools
 import inspect
 import io
 import json
+import logging
 import os
 import sys
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,7 +29,7 @@ from rich.text import Text
 from glayers import __version__
 from glayers.arrays import Array
 from glayers.checks import MAX_SEED
-from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
+from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.files import EXISTS, check_target, write_whole
 from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
 
 
+_IN_READING: dict[str, Any] = {"rich_help_panel": "How files are read"}
+_IN_OUTPUT: dict[str, Any] = {"rich_help_panel": "Output"}
+
+
 def flag(*names: str, text: str, **more: Any) -> Any:
     """Return an option without a value."""
     return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
@@ -51,14 +56,14 @@ def file_argument(name: str, text: str) -> Any:
     return typer.Argument(metavar=name, readable=False, help=text)
 
 
-def file_option(name: str, text: str) -> Any:
+def file_option(name: str, text: str, **more: Any) -> Any:
     """Return an option for a file to read."""
-    return typer.Option(metavar=name, readable=False, help=text)
+    return typer.Option(metavar=name, readable=False, help=text, **more)
 
 
 def output_option(name: str, text: str) -> Any:
     """Return the option that names the file to write."""
-    return typer.Option("--output", "-o", metavar=name, help=text)
+    return typer.Option("--output", "-o", metavar=name, help=text, **_IN_OUTPUT)
 
 
 def probability(text: str) -> Any:
@@ -70,32 +75,62 @@ PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json o
 MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
 _EVENTS = "top, rank:2, within-top:5, label:cat, one-of:cat,dog, positive or positive:ill"
+_PROBABILITIES = "The .npy file holds probabilities, not logits."
 _PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
+_OPTIONS = "The options of all questions in a log of a language model with top_logprobs."
+_STATED = "What stated confidences mean: percent, or words such as likely=0.7,sure=0.95."
+_IGNORE_GROUPS = "Take rows as independent: leave out the groups of the file."
+_VERBOSE = "Say which files are read and written, and how each fit went."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 _FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %"; may be repeated.'
 _PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
+_REPORTED = (GlayersError, ModuleNotFoundError, MemoryError)  # errors with a reason that the user can act on
 Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
 Test = Annotated[Path, file_argument("TEST", "Rows to score, which were not fitted on.")]
-Labels = Annotated[Path | None, file_option("FILE", "Labels (.npy) of .npy predictions.")]
-Probabilities = Annotated[bool, flag("--probabilities", text="The .npy file holds probabilities, not logits.")]
-Part = Annotated[str | None, typer.Option(metavar="NAME", help=_PART)]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"What to measure: {_EVENTS}.")]
 Level = Annotated[float, probability("Level of the tests: at 0.95, 1 of 20 good batches fails.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
-Prometheus = Annotated[Path | None, typer.Option(metavar="FILE", help=_PROMETHEUS)]
-Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
-AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
+Prometheus = Annotated[Path | None, typer.Option(metavar="FILE", help=_PROMETHEUS, **_IN_OUTPUT)]
+Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.", **_IN_OUTPUT)]
+AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.", **_IN_OUTPUT)]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A name from `glayers methods`.")]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", help=_METHODS)]
 Seed = Annotated[int, typer.Option(metavar="N", max=MAX_SEED, min=0, help="Random seed; same seed, same result.")]
 
 
-def reading_of(labels: Labels = None, part: Part = None, probabilities: Probabilities = False) -> Reading:
+def reading_of(
+    labels: Annotated[Path | None, file_option("FILE", "Labels (.npy) of .npy predictions.", **_IN_READING)] = None,
+    part: Annotated[str | None, typer.Option(metavar="NAME", help=_PART, **_IN_READING)] = None,
+    probabilities: Annotated[bool, flag("--probabilities", text=_PROBABILITIES, **_IN_READING)] = False,
+    options: Annotated[str | None, typer.Option(metavar="A,B,C", help=_OPTIONS, **_IN_READING)] = None,
+    stated: Annotated[str | None, typer.Option("--stated", metavar="HOW", help=_STATED, **_IN_READING)] = None,
+    ignore_groups: Annotated[bool, flag("--ignore-groups", text=_IGNORE_GROUPS, **_IN_READING)] = False,
+) -> Reading:
     """Return how to read files, as these options say."""
-    return Reading(labels, part, "probabilities" if probabilities else None)
+    words = None if options is None else options.split(",")
+    meaning = None if stated is None else _stated_as(stated)
+    inputs: Any = "probabilities" if probabilities else None
+    return Reading(labels, part, inputs, words, meaning, ignore_groups=ignore_groups)
+
+
+def _stated_as(text: str) -> Any:
+    """Return what stated confidences mean.
+
+    >>> _stated_as("likely=70%,sure=0.95")
+    {'likely': 0.7, 'sure': 0.95}
+    """
+    if text == "percent":
+        return text
+    numbers = {}
+    for pair in text.split(","):
+        word, sign, number = pair.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"cannot read --stated {text!r}; write percent, or such as likely=0.7,sure=0.95")
+        numbers[word.strip()] = number_of(number.strip())
+    return numbers
 
 
 READING: Any = reading_of
@@ -116,12 +151,12 @@ def method_names(names: str | None) -> list[str] | None:
     >>> method_names("temperature, vector")
     ['temperature', 'vector']
     """
-    from glayers.calibrators import METHODS  # imported late, so that --help stays fast
+    from glayers.calibrators import CALIBRATORS  # imported late, so that --help stays fast
 
     if names is None:
         return None
-    wanted = METHODS if names == "all" else names.replace(" ", "").split(",")
-    return [known_name(name, METHODS, "method") for name in dict.fromkeys(wanted)]
+    wanted = CALIBRATORS if names == "all" else names.replace(" ", "").split(",")
+    return [known_name(name, CALIBRATORS, "method") for name in dict.fromkeys(wanted)]
 
 
 def event_of(text: str) -> Event:
@@ -130,17 +165,16 @@ def event_of(text: str) -> Event:
     >>> event_of("within-top:5").name, event_of("label:cat").name
     ('within top 5', 'class cat')
     """
+    plain = {"top": top, "positive": positive()}
+    if text in plain:
+        return plain[text]
     kind, _, detail = text.partition(":")
     classes = [int(word) if word.isdecimal() else word for word in detail.split(",") if word]
-    if text == "top":
-        return top
-    if text == "positive":
-        return positive()
-    if kind == "one-of" and classes:
-        return one_of(classes)
     makers: dict[str, Callable[[Any], Event]] = {"label": label, "positive": positive}
     if all(isinstance(each, int) for each in classes):
         makers |= {"rank": rank, "within-top": within_top}
+    if kind == "one-of" and classes:
+        return one_of(classes)
     if kind in makers and len(classes) == 1:
         return makers[kind](classes[0])
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
@@ -161,10 +195,10 @@ def number_of(text: str) -> float:
 
 def method_with_settings(name: str, settings: list[str] | None, **given: Any) -> "Calibrator":
     """Return an unfitted calibrator by name, with the settings that options give it: JSON, or text."""
-    from glayers.calibrators import METHODS
+    from glayers.calibrators import CALIBRATORS
     from glayers.comparison import unfitted
 
-    known_name(name, METHODS, "method")
+    known_name(name, CALIBRATORS, "method")
     calibrator = unfitted(name, **given)
     for setting in settings or ():
         key, sign, text = (word.strip() for word in setting.partition("="))
@@ -186,6 +220,22 @@ def calibrator_of_classes(path: Path) -> "Calibrator":
     if not isinstance(calibrator, Calibrator):
         raise BadFile(f"{path}: holds the calibrators of several labels or of groups, which this command cannot use")
     return calibrator
+
+
+def calibrator_of_rows(path: Path, contents: Contents | None) -> Any:
+    """Read a calibrator for these rows: one of several labels if they have several."""
+    from glayers.calibrators import MultiLabelCalibrator, load
+
+    calibrator = load(path)
+    several = contents is not None and contents.has_several_labels
+    if contents is not None and isinstance(calibrator, MultiLabelCalibrator):
+        if contents.inputs != calibrator.inputs:
+            raise BadFile(f"holds {contents.inputs}, but the model was fitted on {calibrator.inputs}")
+        if several or not contents.labelled:
+            return calibrator
+    if several:
+        raise BadPredictions("the rows have several labels, but the model was fitted on classes")
+    return calibrator_of_classes(path)
 
 
 def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Rows:
@@ -285,6 +335,16 @@ def write_prometheus(path: Path | None, numbers: Mapping[str, Any], what: str) -
         write_whole(path, prometheus_text(numbers, what).encode())
 
 
+@contextlib.contextmanager
+def _refusal_written(path: Path | None, verb: str) -> Iterator[None]:
+    """Write that a command was refused, if it ends with an error: a collector must not read numbers of older rows."""
+    try:
+        yield
+    except _REPORTED:
+        write_prometheus(path, {"refused": True}, verb)
+        raise
+
+
 def prometheus_text(numbers: Mapping[str, Any], what: str) -> str:
     r"""Return the numbers of a result in the text format of Prometheus; names of nested results become labels.
 
@@ -296,19 +356,18 @@ def prometheus_text(numbers: Mapping[str, Any], what: str) -> str:
     for key, value in numbers.items():
         nested = value if isinstance(value, dict) else {"": value}
         for name, number in nested.items():
-            if isinstance(number, bool | int | float):
+            if isinstance(number, int | float):
                 escaped = str(name).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
                 label = f'{{name="{escaped}"}}' if isinstance(value, dict) else ""
                 lines.append(f"glayers_{what}_{key}{label} {float(number)!r}")
     return "\n".join(lines) + "\n"
 
 
-def end_with(failures: Iterable[str]) -> None:
+def end_with(failures: list[str]) -> None:
     """Say what failed, and end with status 3 if anything did."""
-    found = list(failures)
-    for failure in found:
+    for failure in failures:
         show_note(f"failed: {failure}")
-    if found:
+    if failures:
         raise typer.Exit(3)
 
 
@@ -317,20 +376,22 @@ def add_verb(app: typer.Typer, function: Callable[..., None]) -> None:
 
     The examples of the docstring end its help.
     """
+    of_reading = inspect.signature(reading_of).parameters
     options = dict(inspect.signature(function).parameters)
     reads = options.pop("reading", None) is not None
     if reads:
-        options |= inspect.signature(reading_of).parameters
+        options |= of_reading
+    options |= inspect.signature(_notes).parameters
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
+    def run(verbose: bool, **given: Any) -> None:
         facts = run_facts(**given) if given.get("as_json") else None
-        with _notes(), one_line_per_error(facts):
+        with _notes(verbose), one_line_per_error(facts):
             _check_prometheus(given.get("prometheus"))
             if reads:
-                names = inspect.signature(reading_of).parameters
-                given["reading"] = reading_of(**{name: given.pop(name) for name in names})
-            function(**given)
+                given["reading"] = reading_of(**{name: given.pop(name) for name in of_reading})
+            with _refusal_written(given.get("prometheus"), function.__name__):
+                function(**given)
 
     keywords = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options.values()]
     vars(run)["__signature__"] = inspect.Signature(keywords)  # read by typer
@@ -353,15 +414,16 @@ def one_line_per_error(facts: dict[str, Any] | None = None) -> Iterator[None]:
     except BrokenPipeError as error:
         discard_output()
         raise typer.Exit(141) from error  # 128 + SIGPIPE: the reader, such as head, stopped reading
-    except (GlayersError, ModuleNotFoundError) as error:
+    except _REPORTED as error:
+        reason = str(error)
+        if isinstance(error, MemoryError):
+            reason = "not enough memory; try fewer rows, or float32 instead of float64"
         if facts is not None:
-            show_json({"verdict": None, "error": str(error), **facts})
-        raise _stop(str(error), 1) from error
+            show_json({"verdict": None, "error": reason, **facts})
+        raise _stop(reason, 1) from error
     except OSError as error:  # readers raise errors of their own, so this one comes from the screen or a pipe
         discard_output()
         raise _stop(f"cannot write the output: {error}", 1) from error
-    except MemoryError as error:
-        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", 1) from error
     except Exception as error:
         for line in traceback.format_exc().splitlines():
             show_note(line)
@@ -369,19 +431,20 @@ def one_line_per_error(facts: dict[str, Any] | None = None) -> Iterator[None]:
 
 
 def run_facts(**given: Any) -> dict[str, Any]:
-    """Return what identifies a run in JSON: the files that were given, the version of the program, and the time.
+    """Return what identifies a run in JSON: its files and conditions, the version of the program, and the time.
 
     >>> list(run_facts(file=Path("new.csv"), model=Path("m.safetensors"), level=0.9))
     ['file', 'model', 'version', 'time']
     """
     facts: dict[str, Any] = {}
     for name, value in given.items():
-        if isinstance(value, Path):
+        if name == "fail_if":
+            facts["conditions"] = value or []
+        elif isinstance(value, Path):
             facts[name] = str(value)
         elif isinstance(value, list) and all(isinstance(item, Path) for item in value):
             facts[name] = [str(item) for item in value]
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {**facts, "version": __version__, "time": now}
+    return {**facts, "version": __version__, "time": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _stop(reason: str, status: int) -> typer.Exit:
@@ -389,9 +452,23 @@ def _stop(reason: str, status: int) -> typer.Exit:
     return typer.Exit(status)
 
 
+class _Notes(logging.Handler):
+    """Prints what the library logs as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        show_note(f"{record.name}: {record.getMessage()}")
+
+
 @contextlib.contextmanager
-def _notes() -> Iterator[None]:
-    """Print each of our own warnings once, as a note; warnings of other libraries as Python does."""
+def _notes(verbose: Annotated[bool, flag("--verbose", "-v", text=_VERBOSE, **_IN_OUTPUT)] = False) -> Iterator[None]:
+    """Print each of our own warnings once, as a note, and, if asked to, what the library logs about files and fits."""
+    logger = logging.getLogger("glayers")
+    handler = _Notes()
+    level = logger.level
+    if verbose:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     with warnings.catch_warnings():
         warnings.simplefilter("always", GlayersWarning)
         usual = warnings.showwarning
@@ -404,7 +481,11 @@ def _notes() -> Iterator[None]:
                 usual(message, category, *place, **more)
 
         warnings.showwarning = show_warning
-        yield
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 def show(*lines: RenderableType) -> None:
@@ -442,9 +523,9 @@ def show_record(record: Any, as_json: bool, heading: str = "", **facts: Any) -> 
     show(*str(record).splitlines())
 
 
-def title(text: str) -> Text:
-    """Return a heading."""
-    return Text(one_line(text), style="bold")
+def title(text: str, style: str = "bold") -> Text:
+    """Return a heading, or a verdict in its colour."""
+    return Text(one_line(text), style=style)
 
 
 def one_line(text: str) -> str:

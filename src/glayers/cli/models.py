@@ -1,7 +1,8 @@
 """Verbs that write or read a fitted calibrator: `fit`, `apply`, `adapt`, `export`, `info`; and `methods`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +12,13 @@ import typer
 from rich.table import Table
 
 from glayers.activations import probabilities_of
-from glayers.checks import check_class_names
+from glayers.arrays import Ints
+from glayers.cli import acting
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import flag, show, show_json, show_note, show_record, title
-from glayers.errors import BadFile, BadPredictions, listed
+from glayers.errors import BadFile, listed
 from glayers.files import errors_as_bad_file, unfinished_name, write_whole
-from glayers.predictions import Confidences
+from glayers.predictions import Confidences, MultiLabelPredictions
 from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.formats import FORMATS, to_bytes, write_parquet
 from glayers.predictions.source import Chunks, Source
@@ -52,22 +54,22 @@ def fit(
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
     """
-    from glayers.calibrators import GroupCalibrator
+    from glayers.calibrators import GroupCalibrator, MultiLabelCalibrator
 
     arg.check_output(output, force, calibration, reading.labels)
-    calibrator = arg.method_with_settings(method, settings, random_state=seed)
+    calibrator: Any = arg.method_with_settings(method, settings, random_state=seed)
     if prior:
         calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
     source = Source.of([calibration], reading)
-    if source.contents is not None and source.contents.has_several_labels:
-        if by_group:
-            raise typer.BadParameter("rows with several labels are fitted without --by-group")
-        fitted: Any = _fit_labels(calibrator, source.contents)
-    else:
-        rows, inputs = arg.read_sample(source, seed)
-        calibrator.set_params(inputs=inputs)
-        fitted = GroupCalibrator(calibrator) if by_group else calibrator
-        fitted.fit_predictions(rows)
+    rows, inputs = arg.read_sample(source, seed)
+    fitted = calibrator.set_params(inputs=inputs)
+    if isinstance(rows, MultiLabelPredictions):
+        if by_group or (settings and method == "auto"):
+            raise typer.BadParameter("rows with several labels are fitted without --by-group, and auto without --set")
+        fitted = MultiLabelCalibrator.by(calibrator)
+    elif by_group:
+        fitted = GroupCalibrator(calibrator)
+    fitted.fit_predictions(rows)
     arg.check_output(output, force, calibration, reading.labels)
     fitted.save(output)
     if as_json:
@@ -78,26 +80,24 @@ def fit(
         show(f"wrote {output}")
 
 
-def _fit_labels(calibrator: Any, contents: Contents) -> Any:
-    from glayers.calibrators import MultiLabelCalibrator
-
-    fitted = MultiLabelCalibrator(calibrator.set_params(inputs=contents.inputs))
-    fitted.fit(contents.scores, contents.labels, contents.weights, contents.groups)
-    fitted.class_names_ = check_class_names(contents.class_names, fitted.n_features_in_)
-    return fitted
-
-
 def _show_model(fitted: Any, where: str) -> None:
     """Print what a calibrator is, and what it learned."""
     calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
     facts = calibrator.diagnostics_
     classes = "labels" if calibrator.link == "sigmoid" else "classes"
     show(
-        title(f"{facts.method}, fitted on {facts.rows:,} rows of {len(calibrator.classes_):,} {classes}{where}"),
+        title(
+            f"{facts.method}, fitted on {plural(facts.rows, 'row')} of {len(calibrator.classes_):,} {classes}{where}"
+        ),
         f"settings: {' '.join(str(fitted).split())}",
         f"learned {plural(facts.n_parameters, 'parameter')} from {calibrator.inputs}; the fit ended: {facts.reason}",
         f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
     )
+    rows: Any = getattr(calibrator, "calibration_rows_", None)
+    if rows is not None and rows.rows < 0.99 * facts.rows:
+        show(f"weights and groups leave {rows.rows:,.0f} effective rows")
+    if getattr(calibrator, "adaptation_", None) is not None:
+        show(calibrator.adaptation_.summary)
     if getattr(calibrator, "selection_", None) is not None:
         show(*str(calibrator.selection_).splitlines())
     for group, share in getattr(fitted, "shares_", {}).items():
@@ -109,23 +109,28 @@ def apply(
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
     output: Annotated[Path, arg.output_option("OUT", _OUT)],
     sets: Annotated[str | None, typer.Option("--sets", metavar="P", help=_SETS)] = None,
+    costs: Annotated[Path | None, acting.COSTS] = None,
+    abstain: acting.Abstain = None,
     reading: Reading = arg.READING,
     force: arg.Force = False,
 ) -> None:
     """Calibrate predictions with a fitted calibrator and write the probabilities.
 
     The predicted class and its confidence are written too, and so are labels, weights, groups, class names and, from
-    tables and .jsonl, all other columns. Many files, or one larger than 1 GB, are read in chunks, and OUT is a new
-    directory with one Parquet file for each of them.
+    tables and .jsonl, all other columns. With --costs, `action` is the action of least expected cost: a column of
+    COSTS, counted from 0, or the next number to abstain. Many files, or one larger than 1 GB, are read in chunks, and
+    OUT is a new directory with one Parquet file for each of them.
 
     Examples
     --------
     $ glayers apply model.safetensors test.npz -o calibrated.npz
     $ glayers apply model.safetensors new.csv -o calibrated.parquet
     $ glayers apply model.safetensors new.csv -o sets.csv --sets 90%
+    $ glayers apply model.safetensors new.csv -o actions.csv --costs costs.csv
     $ glayers apply model.safetensors logits/ -o calibrated
     """
     from glayers.calibrators import MultiLabelCalibrator, load
+    from glayers.decisions.costs import decide
 
     source = Source.of(files, replace(reading, others=True), needs_labels=False)
     ending = output.suffix.lower()
@@ -133,50 +138,55 @@ def apply(
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(FORMATS)}")
     if not source.is_small and ending in FORMATS:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
-    arg.check_output(output, force and source.is_small, model, *files, reading.labels)
+    arg.check_output(output, force and source.is_small, model, *files, costs, reading.labels)
     contents = source.contents
-    level = None if sets is None else arg.number_of(sets)
-    if level is not None and ending == ".npy":
-        raise typer.BadParameter("a .npy file has no place for sets; give OUT another ending")
+    extra: dict[str, Any] = {}
+    if sets is not None:
+        extra["level"] = arg.number_of(sets)
+    if costs is not None:
+        extra["actions"] = partial(decide, costs=acting.read_costs(costs), abstain=abstain)
+    if extra and ending == ".npy":
+        raise typer.BadParameter("a .npy file has no place for sets or actions; give OUT another ending")
     if contents is None:
-        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, level)
+        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, extra)
     else:
-        calibrator = load(model) if level is None else arg.calibrator_of_classes(model)
+        calibrator = arg.calibrator_of_classes(model) if extra else load(model)
         if isinstance(calibrator, MultiLabelCalibrator):
-            found = replace(calibrated_labels(calibrator, contents), logits=None)
+            calibrator = arg.calibrator_of_rows(model, contents)
+            calibrator._check_names(contents.class_names)
+            probabilities = calibrator.predict_proba(contents.scores)
+            names = contents.class_names or calibrator.class_names_
+            found = replace(contents, logits=None, probabilities=probabilities, class_names=names)
         else:
-            found = calibrated(calibrator, contents, source.checked(), level)
+            found = calibrated(calibrator, contents, source.checked(), **extra)
         n_rows = len(found)
         write_whole(output, to_bytes(found, ending), force=force)
     name = files[0].name if source.is_small else plural(len(source.files), "file")
-    show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
+    show(f"calibrated {plural(n_rows, 'row')} of {name} with {model.name}; wrote {output}")
 
 
-def calibrated_labels(calibrator: Any, contents: Contents) -> Contents:
-    """Return calibrated logits and probabilities of each label; the rest stays as it was."""
-    from glayers.calibrators import MultiLabelCalibrator
-
-    if not isinstance(calibrator, MultiLabelCalibrator):
-        raise BadPredictions("the rows have several labels, but the model was fitted on classes")
-    if contents.inputs != calibrator.inputs:
-        raise BadFile(f"holds {contents.inputs}, but the model was fitted on {calibrator.inputs}")
-    calibrator._check_names(contents.class_names)
-    logits = calibrator.transform(contents.scores)
-    probabilities = calibrator.predict_proba(contents.scores)
-    names = contents.class_names or calibrator.class_names_
-    return replace(contents, logits=logits, probabilities=probabilities, class_names=names)
-
-
-def calibrated(calibrator: Any, contents: Contents, rows: Rows, level: float | None) -> Contents:
-    """Return calibrated rows, the predicted class and its confidence, sets, and whatever else the input has."""
+def calibrated(
+    calibrator: Any,
+    contents: Contents,
+    rows: Rows,
+    level: float | None = None,
+    actions: Callable[[Rows], Ints] | None = None,
+) -> Contents:
+    """Return calibrated rows, the predicted class and its confidence, sets, actions, and what else the input has."""
     after = calibrator.apply(rows)
     others = dict(contents.others)
     if level is not None:
         found = calibrator.predict_set(arg.inputs_of(calibrator, rows), level)
         names = np.array(calibrator.class_names_ or calibrator.classes_.astype(str))
         others["set"] = ["|".join(names[in_set]) for in_set in found]
+    if actions is not None:
+        others["action"] = actions(after)
     if isinstance(after, Confidences):
-        return replace(contents, confidence=after.confidence, correct=after.correct if contents.labelled else None)
+        correct = after.correct if contents.labelled else None
+        return replace(contents, confidence=after.confidence, correct=correct, others=others)
+    labels = after.labels if contents.labelled else None
+    if contents.has_soft_labels:
+        labels = contents.labels
     # As precise as the input.
     dtype = np.float32 if getattr(rows, "logits", after.logits).dtype == np.float32 else np.float64
     probabilities = probabilities_of(after.logits, dtype)
@@ -184,7 +194,7 @@ def calibrated(calibrator: Any, contents: Contents, rows: Rows, level: float | N
         contents,
         logits=None,
         probabilities=np.asfortranarray(probabilities),  # Parquet wants the values of a class side by side
-        labels=after.labels if contents.labelled else None,
+        labels=labels,
         predicted=probabilities.argmax(axis=1),
         confidence=probabilities.max(axis=1),
         class_names=after.class_names or calibrator.class_names_,
@@ -192,14 +202,14 @@ def calibrated(calibrator: Any, contents: Contents, rows: Rows, level: float | N
     )
 
 
-def _apply_to_files(calibrator: Any, source: Source, output: Path, level: float | None) -> int:
+def _apply_to_files(calibrator: Any, source: Source, output: Path, extra: dict[str, Any]) -> int:
     """Write one Parquet file for each file to a new directory, and return the number of rows."""
 
     def calibrated_chunks(file: int, chunks: Chunks) -> Iterator[Contents]:
         first_row = 0
         for contents, rows in chunks:
             with errors_as_bad_file(f"{source.files[file]}, counted from row {first_row:,}"):
-                yield calibrated(calibrator, contents, rows, level)
+                yield calibrated(calibrator, contents, rows, **extra)
             first_row += len(contents)
 
     def write_file(file: int, chunks: Chunks) -> int:
@@ -288,7 +298,7 @@ def _facts_of(calibrator: Any) -> dict[str, Any]:
     """Return what a fitted calibrator is, ready for JSON; some kinds of calibrators lack some facts."""
     settings = {}
     for name, value in calibrator.get_params(False).items():
-        settings[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
+        settings[name] = value if isinstance(value, int | float | str | None) else str(value)
     selection: Any = getattr(getattr(calibrator, "common_", calibrator), "selection_", None)
     rows: Any = getattr(calibrator, "calibration_rows_", None)
     return {
@@ -306,20 +316,21 @@ def _facts_of(calibrator: Any) -> dict[str, Any]:
 
 
 def methods(as_json: arg.AsJson = False) -> None:
-    """List the methods: what each does, what it keeps unchanged, and whether fitting it needs torch.
+    """List the methods: what each does, whether it may change predictions, and whether fitting it needs torch.
 
     Examples
     --------
     $ glayers methods
     $ glayers methods --json
     """
-    from glayers.calibrators import METHODS
+    from glayers.calibrators import CALIBRATORS
 
     if as_json:
-        show_json({name: vars(each) for name, each in METHODS.items()})
+        show_json({name: each.to_dict() for name, each in CALIBRATORS.items()})
         return
-    table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
-    for name, each in METHODS.items():
-        table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, each.keeps)
+    table = Table("method", "summary", "changes class", box=None, pad_edge=False, header_style="bold")
+    for name, each in CALIBRATORS.items():
+        changes = "no" if each.keeps == "ranking" else "yes"
+        table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, changes)
     here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
     show(table, "", f"* needs torch to fit ({here}). No method needs torch to predict.")

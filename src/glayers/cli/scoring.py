@@ -12,21 +12,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from glayers.checks import check_class_names, check_label_matrix
 from glayers.cli import arguments as arg
 from glayers.cli.arguments import flag, run_facts, show, show_json, show_note, show_record, title
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadFile, BadPredictions, GlayersError, listed
 from glayers.files import errors_as_bad_file, open_regular
-from glayers.metrics import METRICS, Event, Metric, Scorecard, StreamingScorecard, calibration_test, ks_test, top
+from glayers.metrics import (
+    METRICS,
+    Event,
+    Metric,
+    OmnibusTest,
+    Scorecard,
+    StreamingScorecard,
+    calibration_test,
+    top,
+)
 from glayers.metrics import intervals as intervals_of
-from glayers.metrics.scorecard import LabelScorecards, card_of, rows_to_score, score_labels
-from glayers.predictions import Predictions
-from glayers.predictions.contents import Contents, Reading, Rows
+from glayers.metrics.scorecard import card_of, rows_to_score, scorecard
+from glayers.metrics.several_labels import LabelScorecards, label_scorecards, label_tests
+from glayers.predictions import MultiLabelPredictions
+from glayers.predictions.contents import Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
-from glayers.report.verdict import class_gaps, confidence_sentence, findings, ks_sentence, verdict
-from glayers.text_tables import terminal_table
+from glayers.report.curves import PredictedGaps
+from glayers.report.verdict import class_gaps, findings, ks_sentence, verdict
+from glayers.text_tables import p_text, plural, terminal_table
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -36,6 +47,7 @@ if TYPE_CHECKING:
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
 _SHOWN_OF_CONFIDENCES = ("accuracy", "confidence", "confidence_nll", "confidence_brier", "ks", "ece")
 _DEMO = "Fashion-MNIST sample (glayers demo)"
+_RESAMPLES = "Bootstrap resamples (without it 1000); adds --intervals."
 _MODEL = "A file from `glayers fit`: score before and after this calibration."
 _MISCALIBRATED = "Exit with 3 unless the calibration test passes."
 _SHIFTED = "Exit with 3 unless the rows look like the calibration rows of MODEL."
@@ -44,7 +56,7 @@ _TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
-_PREFIXES = {_AS_THEY_ARE: "", _UNCALIBRATED: "uncalibrated: ", _CALIBRATED: "calibrated: "}  # of sentences
+_COLOURS = {"good": "bold green", "fair": "bold yellow", "bad": "bold red"}  # of verdicts
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
 }  # fmt: skip
@@ -101,9 +113,10 @@ class _Scores:
         self.cards: dict[str, Scorecard] = {}
         self.tests: dict[str, Any] = {}
         self.intervals: dict[str, Any] = {}
+        self.labels: dict[str, LabelScorecards] = {}
         self.shift: Any = None
         self.numbers: dict[str, Any] = {}
-        self.sentences: list[str] = []
+        self.sentences: list[str | Text] = []
 
     def add(self, source: Source, calibrator: "Calibrator | None") -> None:
         """Score and test the rows of one file or of many files."""
@@ -113,7 +126,9 @@ class _Scores:
         kind, rows, n_rows, sums = arg.collect(source, versions, _tested_rows, self.event, self.seed)
         if len(rows) < n_rows:
             self.numbers["tested_rows"] = len(rows)
-            self.sentences.append(f"Tests and intervals of {len(rows):,} rows, drawn at random from {n_rows:,}:")
+            self.sentences.append(
+                f"Tests and intervals of {plural(len(rows), 'row')}, drawn at random from {n_rows:,}:"
+            )
         for name, applied in versions.items():
             if kind["labels"]:
                 after = rows if applied is None else applied.apply(rows)
@@ -122,29 +137,35 @@ class _Scores:
             self._test_shift(rows, calibrator, kind["labels"])
 
     def _test(self, name: str, rows: Rows, sums: StreamingScorecard | None, fit: dict[str, Any]) -> None:
-        """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
-        if sums is None:
-            card = card_of(rows_to_score(rows, event=self.event), self.metrics)
-        else:
-            card = sums.result(self.metrics)
-        n_draws = None
-        if self.level > 0.95:
-            n_draws = math.ceil(round(4 / (1 - self.level), 6)) - 1
+        """Score rows and test them for calibration."""
+        checked = rows_to_score(rows, event=self.event)
+        card = card_of(checked, self.metrics) if sums is None else sums.result(self.metrics)
         event = None if self.event == top else self.event
-        drawn: dict[str, Any] = {"n_resamples": n_draws, "random_state": self.seed}
-        test = calibration_test(rows, event=event, level=self.level, **drawn, **fit)
-        of_ks = ks_test(rows, event=self.event, level=self.level, n_resamples=max(1000, test.n_resamples))
+        test = calibration_test(rows, event=event, level=self.level, random_state=self.seed, **fit)
+        of_ks = test.tests["ks"]
         self.cards[name] = card
         self.tests[name] = test
         self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}
-        sentences = [str(test), confidence_sentence(test, card)]
+        self.sentences += _verdict_lines(_prefix(name), test, card, class_gaps(checked))
         if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
-            sentences.append(ks_sentence(of_ks))
-        self.sentences += [_PREFIXES[name] + sentence for sentence in sentences]
+            self.sentences.append(_prefix(name) + ks_sentence(of_ks))
+        if isinstance(rows, MultiLabelPredictions):
+            self.sentences.append(_prefix(name) + self._test_labels(name, rows))
         if self.n_resamples:
-            drawn["n_resamples"] = self.n_resamples
-            self.intervals[name] = intervals_of(rows, event=self.event, level=0.95, **drawn)
-            self.numbers[name]["intervals"] = self.intervals[name].to_dict()
+            found = intervals_of(rows, event=self.event, n_resamples=self.n_resamples, random_state=self.seed)
+            self.intervals[name] = found
+            self.numbers[name]["intervals"] = found.to_dict()
+
+    def _test_labels(self, name: str, rows: MultiLabelPredictions) -> str:
+        """Score and test each of several labels; say which are not calibrated."""
+        cards = label_scorecards(rows)
+        tests = label_tests(rows, level=self.level, random_state=self.seed)
+        self.labels[name] = cards
+        self.numbers[name]["labels"] = cards.to_dict()
+        self.numbers[name]["label_tests"] = {label: test.to_dict() for label, test in tests.items()}
+        wrong = [f"{label} ({p_text(test.p_value)})" for label, test in tests.items() if test.rejected]
+        found = f": {', '.join(wrong)}" if wrong else ""
+        return f"{len(wrong)} of {plural(len(tests), 'label')} not calibrated{found}"
 
     def _test_shift(self, rows: Rows, calibrator: "Calibrator", labelled: bool) -> None:
         """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
@@ -165,6 +186,10 @@ class _Scores:
 
         with errors_as_bad_file(estimate), open_regular(estimate) as stream:
             estimated = json.load(stream)
+            if isinstance(estimated, dict) and "error" in estimated:
+                raise BadFile(
+                    f"holds no estimate, because `glayers estimate` ended with an error: {estimated['error']}"
+                )
             try:
                 ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
                 list(map(str, ranges.values()))
@@ -175,17 +200,47 @@ class _Scores:
             self.sentences.append(f"{METRICS[name].label}: {found.against(observed[name])}")
         self.numbers["estimated"] = {name: vars(found) for name, found in ranges.items()}
 
+    def by_metric(self, n_failed: int) -> dict[str, dict[str, float]]:
+        """Return the scores of each version by metric, and how many conditions failed."""
+        scores: dict[str, dict[str, float]] = {"failed": {"conditions": n_failed}}
+        for metric in self.metrics:
+            scores[metric] = {version: card[metric] for version, card in self.cards.items() if metric in card}
+        return scores
+
+    def show(self, name: str, every: bool) -> None:
+        """Print sentences, a table and intervals."""
+        show(title(name), *self.sentences)
+        if self.cards:
+            show("", _table(self.cards, every))
+        for version, cards in self.labels.items():
+            show("", title(f"labels: {version}"), *str(cards).splitlines())
+        for version, found in self.intervals.items():
+            show("", title(version), *str(found).splitlines())
+
     def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
         for name, card in self.cards.items():
             if name == _UNCALIBRATED:
                 continue
             for failure in failures_of(conditions, card):
-                yield _PREFIXES[name] + failure
+                yield _prefix(name) + failure
             if miscalibrated and not self.tests[name].verdict.startswith(("calibrated", "as calibrated")):
-                yield f"{_PREFIXES[name]}{self.tests[name]}"
+                yield f"{_prefix(name)}{self.tests[name]}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
             yield str(self.shift)
+
+
+def _prefix(version: str) -> str:
+    """Return what begins the sentences about a version of the rows."""
+    return "" if version == _AS_THEY_ARE else f"{version}: "
+
+
+def _verdict_lines(prefix: str, test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None) -> list[str | Text]:
+    """Return the verdict in its colour, and what the tests found if they say more."""
+    said = verdict(test, card, gaps)
+    if said.sentence == test.finding:
+        return [title(f"{prefix}{test}", _COLOURS[said.tone])]
+    return [title(prefix + said.sentence, _COLOURS[said.tone]), f"{prefix}{test}"]
 
 
 def _tested_rows(n_classes: int) -> int:
@@ -199,7 +254,7 @@ def score(
     reading: Reading = arg.READING,
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
-    resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
+    resamples: Annotated[int | None, typer.Option(metavar="N", min=2, help=_RESAMPLES)] = None,
     every: Annotated[bool, flag("--all", text="Print every metric, not only six.")] = False,
     level: arg.Level = 0.95,
     fail_if: arg.FailIf = None,
@@ -215,7 +270,7 @@ def score(
     Instead of predictions and labels, a file may have the columns confidence and correct. With --model, scores are
     shown before and after calibration, --fail-if is about the calibrated predictions, and the rows are compared with
     those that the model was fitted on. Without labels, there is only this comparison. If labels are a matrix of 0 and
-    1, each label is scored.
+    1, all pairs of a row and a label are scored together, and each label by itself.
 
     Many files, or one larger than 1 GB, are read in chunks. Tests and intervals then see a random subset of the rows.
 
@@ -229,21 +284,15 @@ def score(
     $ glayers score logits/ --json
     """
     conditions = [condition_of(text) for text in fail_if or ()]
+    n_resamples = resamples or (1000 if intervals else 0)
     name = f"{len(files):,} files" if len(files) > 1 else files[0].name
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     if estimate is not None and (model is None or event != "top"):
         raise typer.BadParameter("--estimate is about what a model answers: give --model, and leave --event out")
-    needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals or estimate is not None
+    needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or n_resamples > 0 or estimate is not None
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
-    if source.contents is not None and source.contents.has_several_labels:
-        asked = [*conditions, fail_if_miscalibrated, fail_if_shifted, intervals, event != "top", estimate, prometheus]
-        if any(asked):
-            raise typer.BadParameter("rows with several labels get scores of each label; leave the other options out")
-        _score_labels(source.contents, name, model, as_json)
-        return
-    calibrator = None if model is None else arg.calibrator_of_classes(model)
-    n_resamples = resamples if intervals else 0
+    calibrator = None if model is None else arg.calibrator_of_rows(model, source.contents)
     asks_for_others = every or conditions or as_json or estimate is not None or prometheus is not None
     metrics = METRICS if asks_for_others else {*_SHOWN, *_SHOWN_OF_CONFIDENCES}
     scores = _Scores(metrics, arg.event_of(event), level, n_resamples, seed)
@@ -251,55 +300,21 @@ def score(
     if estimate is not None:
         scores.compare(estimate)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
-    by_metric: dict[str, dict[str, float]] = {"failed": {"conditions": len(failed)}}
-    for version, card in scores.cards.items():
-        for metric, value in card.items():
-            by_metric.setdefault(metric, {})[version] = value
-    arg.write_prometheus(prometheus, by_metric, "score")  # first: an error prints JSON of its own
+    arg.write_prometheus(prometheus, scores.by_metric(len(failed)), "score")  # first: an error prints JSON of its own
     if as_json:
-        verdicts = [test.verdict for test in scores.tests.values()]
-        facts = {"verdict": verdicts[-1] if verdicts else None, "conditions": fail_if or [], "failed": failed}
+        verdicts = [None, *(test.verdict for test in scores.tests.values())]  # the last one is of the calibrated rows
+        facts = {"verdict": verdicts[-1], "conditions": fail_if or [], "failed": failed}
         show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
-        show(title(name), *scores.sentences)
-        if scores.cards:
-            show("", _table(scores.cards, every))
-        for version, found in scores.intervals.items():
-            show("", title(version), *str(found).splitlines())
+        scores.show(name, every)
     arg.end_with(failed)
-
-
-def _score_labels(contents: Contents, name: str, model: Path | None, as_json: bool) -> None:
-    """Print the scores of each label, with a model before and after calibration."""
-    from glayers.calibrators import load
-    from glayers.cli.models import calibrated_labels
-
-    cards = {name: _label_scores(contents)}
-    if model is not None:
-        calibrated = calibrated_labels(load(model), contents)
-        cards = {_UNCALIBRATED: cards[name], _CALIBRATED: _label_scores(calibrated)}
-    if as_json:
-        numbers = {version: card.to_dict() for version, card in cards.items()}
-        show_json(numbers.get(name, numbers))
-        return
-    for version, card in cards.items():
-        show(title(version), *str(card).splitlines())
-
-
-def _label_scores(contents: Contents) -> LabelScorecards:
-    labels = check_label_matrix(contents.labels, contents.scores.shape)
-    make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
-    columns = [make(contents.scores[:, [c]], labels[:, c], contents.weights) for c in range(labels.shape[1])]
-    return score_labels(columns, check_class_names(contents.class_names, len(columns)))
 
 
 def _table(cards: dict[str, Scorecard], every: bool) -> Any:
     """Return a table with a column per version."""
-    shown: Collection[str] = _SHOWN
-    if "nll" not in next(iter(cards.values())):
-        shown = _SHOWN_OF_CONFIDENCES
-    if every:
-        shown = METRICS
+    shown: Collection[str] = METRICS
+    if not every:
+        shown = _SHOWN if "nll" in next(iter(cards.values())) else _SHOWN_OF_CONFIDENCES
     columns = [card.printed([name for name in card if name in shown]) for card in cards.values()]
     lines = [[label, *(column[label] for column in columns)] for label in columns[0]]
     return terminal_table([["", *cards], *lines])
@@ -328,7 +343,7 @@ def rows(
     calibrator = arg.method_with_settings(method, settings, random_state=seed, progress=False)
     sample, inputs = arg.read_sample(Source.of([calibration], reading), seed)
     forecast = rows_needed(sample, calibrator=calibrator.set_params(inputs=inputs), random_state=seed)
-    show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {calibration.name}")
+    show_record(forecast, as_json, f"{method} on {plural(forecast.rows, 'row')} from {calibration.name}")
 
 
 def compare(
@@ -358,7 +373,9 @@ def compare(
         }
         if between is not None:
             numbers["differences"] = between.to_dicts()
-        show_json(numbers)
+        numbers["recommended"] = comparison.recommended
+        numbers["verdict"] = comparison.calibration_tests[comparison.recommended].verdict
+        show_json(numbers | run_facts(calibration=calibration, test=test))
         return
     _show_comparison(comparison, learned, test.name)
     if between is not None:
@@ -366,8 +383,8 @@ def compare(
 
 
 def report(
-    calibration: arg.Calibration,
-    test: arg.Test,
+    calibration: Annotated[Path, arg.file_argument("CAL", f"Rows to fit on; alone, rows to test. {arg.PREDICTIONS}")],
+    test: Annotated[Path | None, arg.file_argument("[TEST]", "Rows to score, which were not fitted on.")] = None,
     output: arg.Page = Path("report.html"),
     methods: arg.Methods = None,
     seed: arg.Seed = 0,
@@ -375,12 +392,22 @@ def report(
 ) -> None:
     """Compare methods and write the HTML report: one file with a summary, tables and interactive figures.
 
+    Of one file, the report says whether the model is calibrated, and nothing is fitted.
+
     Examples
     --------
     $ glayers report calibration.npz test.npz
+    $ glayers report test.npz -o audit.html
     $ glayers report calibration.npz test.npz -o both.html --methods vector
     """
     arg.check_output(output, force, calibration, test)
+    if test is None:
+        from glayers.comparison import UNCALIBRATED, Comparison
+
+        rows, _ = arg.read_sample(Source.of([calibration], Reading()), seed)
+        audited = Comparison(rows, {}, {UNCALIBRATED: scorecard(rows)}, {}, seed)
+        _write_page(audited, None, calibration.name, output, force)
+        return
     comparison, learned = _compared(calibration, test, methods, seed)
     _write_page(comparison, learned, test.name, output, force)
 
@@ -417,28 +444,27 @@ def _fitted(calibration: Rows, test: Rows, methods: list[str] | None, inputs: st
     return found
 
 
-def _show_comparison(comparison: "Comparison", learned: Rows, name: str) -> None:
+def _show_comparison(comparison: "Comparison", learned: Rows | None, name: str) -> None:
     """Print a table, what the tests found, and problems."""
     from glayers.comparison import STARRED  # on first use: it imports every calibrator
 
+    cells = comparison.cells()  # its progress bar ends before anything is printed
     n_scored = next(iter(comparison.scorecards.values())).rows  # on a cluster, more than `test` holds
-    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
-    show(terminal_table(comparison.cells(), STARRED), "")
+    fitted = "" if learned is None else f"fitted on {plural(len(learned), 'row')}, "
+    show(title(f"{name}: {fitted}scored on {n_scored:,}"))
     for method, test in comparison.calibration_tests.items():
-        card = comparison.scorecards[method]
-        show(f"{method}: {test}", f"{method}: {confidence_sentence(test, card)}")
-        said = verdict(test, card, class_gaps(comparison.rows(method)))
-        if said.sentence != test.finding and not test.rejected:  # single classes are off
-            show(f"{method}: {said.sentence}")
+        gaps = class_gaps(comparison.rows(method))
+        show(*_verdict_lines(f"{method}: ", test, comparison.scorecards[method], gaps))
+    show("", terminal_table(cells, STARRED if comparison.best else ""), "")
     for finding in findings(comparison, learned):
-        show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")
+        show(f"attention: {finding.subject}: {finding.found}. {finding.advice}".strip())
     for line in comparison.remarks():
         show_note(f"note: {line}")
 
 
-def _write_page(comparison: "Comparison", learned: Rows, name: str, output: Path, force: bool) -> None:
+def _write_page(comparison: "Comparison", learned: Rows | None, name: str, output: Path, force: bool) -> None:
     """Print the comparison, and write its page."""
     _show_comparison(comparison, learned, name)
     seed = comparison.random_state
     comparison.to_html(output, calibration=learned, title=name, force=force, random_state=seed)
-    show("", f"wrote {output}: open it in a browser")
+    show(f"wrote {output}: open it in a browser")

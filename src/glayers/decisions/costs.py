@@ -8,103 +8,89 @@ are off by a factor lead to wrong actions however well they rank. Elkan, "The Fo
 IJCAI 2001.
 """
 
-import math
-from collections.abc import Collection, Iterable
+import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
-from glayers.checks import check_probabilities, to_float, two_dimensional
+from glayers.checks import check_probabilities, number_between
 from glayers.errors import BadPredictions, shown
-from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
+from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows, top
 from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Confidences, Predictions, two_classes
 from glayers.text_tables import aligned_table, json_ready
 
-__all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
+__all__ = ["Measured", "decide", "net_benefit", "realised_costs"]
 
 _CONSTANT = "best constant action"
 _LARGEST = 1e100  # so that squares of costs stay finite
+_Columns: TypeAlias = dict[str, dict[str, Floats]]
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What actions cost on labelled rows, with intervals.
+class Measured:
+    """Numbers with intervals, such as the costs of several policies; it prints as a table.
+
+    `found["calibrated"]["cost"]` is an `Interval`, with `value`, `low` and `high`.
 
     Attributes
     ----------
-    by_policy
-        The mean cost per row of each policy: of the given probabilities by name, and of "best constant action".
-    savings
-        The cost of each policy minus that of the first, from the same rows.
-    constant_action
-        The action that costs least if every row gets the same.
-    expected
-        What the first probabilities expected their actions to cost.
+    heading
+        What was measured.
+    lines
+        The `Interval` in each column, by the name of the line.
+    facts
+        What else was found, by name; nested ones are not printed.
     level
         The probability with which an interval should cover.
     """
 
-    by_policy: dict[str, Interval]
-    savings: dict[str, Interval]
-    constant_action: int
-    expected: float
+    heading: str
+    lines: dict[str, dict[str, Interval]]
+    facts: dict[str, Any]
     level: float
+
+    @classmethod
+    def of(
+        cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: Bootstrap
+    ) -> Self:
+        """Return the means of values per row, by line and column, with intervals from the same resamples."""
+        metrics = []
+        for line, columns in values.items():
+            metrics += [_mean_of(f"{line!r} {column}", of_rows) for column, of_rows in columns.items()]
+        means = settings.columns(rows, metrics, "resampling")
+        found = {}
+        for line, columns in values.items():
+            found[line] = {column: means[f"{line!r} {column}"].interval(settings.level) for column in columns}
+        return cls(heading, found, facts, settings.level)
+
+    def __getitem__(self, line: str) -> dict[str, Interval]:
+        """Return a line of the table."""
+        return self.lines[line]
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        numbers = vars(self) | {"costs": _by_name(self.by_policy), "savings": _by_name(self.savings)}
-        del numbers["by_policy"]
-        return json_ready(numbers)
+        lines = {}
+        for name, cells in self.lines.items():
+            lines[name] = {column: interval._asdict() for column, interval in cells.items()}
+        return json_ready({"lines": lines, **self.facts, "level": self.level})
 
     def __str__(self) -> str:
-        width = max(map(len, self.by_policy))
-        first = next(iter(self.by_policy))
-        lines = [f"Mean cost per row, {100 * self.level:g} % interval"]
-        for name, cost in self.by_policy.items():
-            lines.append(f"{name:<{width}}  {range_text(cost)}")
-            if name in self.savings:
-                lines[-1] += f"; {first} saves {range_text(self.savings[name])}"
-        lines.append(f"The best constant action is {self.constant_action}. {first} expected {self.expected:.4g}.")
-        return "\n".join(lines + notes_on([*self.by_policy.values(), *self.savings.values()]))
-
-
-@dataclass(frozen=True, eq=False)
-class DecisionCurve:
-    """Net benefit per row at each threshold, with intervals; treating nobody has a net benefit of 0.
-
-    Attributes
-    ----------
-    thresholds
-        The probabilities from which on a row is treated, ascending.
-    model, treat_all
-        The net benefit of treating rows by the model, and of treating every row, one `Interval` per threshold.
-    gain
-        The net benefit of the model minus that of treating every row, from the same rows. The model is worth using
-        where both `model` and `gain` are above 0.
-    event
-        What the probability is about, in words.
-    level
-        The probability with which an interval should cover.
-    """
-
-    thresholds: tuple[float, ...]
-    model: tuple[Interval, ...]
-    treat_all: tuple[Interval, ...]
-    gain: tuple[Interval, ...]
-    event: str
-    level: float
-
-    def __str__(self) -> str:
-        lines = [["treat from", "model", "treat all", "gain over treating all"]]
-        for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
-            lines.append([f"{100 * threshold:g} %", *map(range_text, found)])
-        heading = f"Net benefit per row ({self.event}), {100 * self.level:g} % intervals; of treating none it is 0"
-        notes = notes_on([*self.model, *self.treat_all, *self.gain])
-        return "\n".join([heading, aligned_table(lines), *notes])
+        columns = list(dict.fromkeys(column for cells in self.lines.values() for column in cells))
+        table = [["", *columns]]
+        notes = set()
+        for name, cells in self.lines.items():
+            table.append([name, *(_text(cells[column]) if column in cells else "" for column in columns)])
+            notes |= {f"* unreliable: {interval.unreliable}" for interval in cells.values() if interval.unreliable}
+        facts = []
+        for name, fact in self.facts.items():
+            if not isinstance(fact, dict):
+                facts.append(f"{name}: {fact:.4g}" if isinstance(fact, float) else f"{name}: {fact}")
+        heading = f"{self.heading}, {100 * self.level:g} % intervals"
+        return "\n".join([heading, aligned_table(table), *facts, *sorted(notes)])
 
 
 def decide(probabilities: object, costs: object, *, abstain: float | None = None) -> Ints:
@@ -150,7 +136,7 @@ def realised_costs(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
-) -> Costs:
+) -> Measured:
     """Return what the decisions of several probabilities cost on the same labelled rows, with intervals.
 
     Parameters
@@ -164,36 +150,39 @@ def realised_costs(
 
     Returns
     -------
-    Costs
+    Measured
+        A line for each policy and for "best constant action", with the mean "cost" per row and, but for the first, what
+        the first saves, from the same rows. Facts: the number of the best constant action, and the cost that the first
+        probabilities expected.
 
     Examples
     --------
     >>> rows = Predictions.from_probabilities([[0.8, 0.2], [0.95, 0.05], [0.4, 0.6]] * 20, [0, 0, 1] * 20)
     >>> found = realised_costs({"model": rows}, [[0, 1], [10, 0]])
-    >>> round(found.by_policy["model"].value, 3), found.constant_action
+    >>> round(found["model"]["cost"].value, 3), found.facts["best constant action"]
     (0.333, 1)
     """
     named = isinstance(policies, dict) and all(isinstance(x, Predictions | Confidences) for x in policies.values())
     if not named or not policies or _CONSTANT in policies:
         raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
-    checked = {str(name): check_rows(_with_classes(given), strict=True) for name, given in policies.items()}
-    (first, rows), *others = checked.items()
-    for _, other in others:
-        same = np.array_equal(other.labels, rows.labels) and np.array_equal(other.weights, rows.weights)
-        if not same or other.n_classes != rows.n_classes:
-            raise BadPredictions("policies must have the same labels, classes and weights: pass the same rows")
+    if len(set(map(str, policies))) < len(policies):
+        raise BadPredictions(f"names of policies must differ as text; got {shown(list(policies))}")
+    checked = {str(name): check_rows(_with_classes(given)) for name, given in policies.items()}
+    first, rows = next(iter(checked.items()))
+    for policy, name in itertools.product(checked.values(), ("n_classes", "labels", "weights", "group_numbers")):
+        if not np.array_equal(getattr(policy, name), getattr(rows, name)):
+            raise BadPredictions("policies must have the same labels, classes, weights and groups: pass the same rows")
     matrix = cost_matrix(costs, rows.n_classes, abstain)
-    cost_of_label = matrix[rows.labels]
-    constant = int((rows.weights @ cost_of_label).argmin())
-    actions = {name: (policy.probabilities @ matrix).argmin(axis=1) for name, policy in checked.items()}
-    actions[_CONSTANT] = np.full(len(rows), constant)
-    paid = [cost_of_label[np.arange(len(rows)), taken] for taken in actions.values()]
-    means = _bootstrapped_means(rows, paid, Bootstrap(n_resamples, level, random_state, progress=False))
-    found = dict(zip(actions, means, strict=True))
+    constant = int((rows.weights @ matrix[rows.labels]).argmin())
+    actions: dict[str, Any] = {name: (policy.probabilities @ matrix).argmin(axis=1) for name, policy in checked.items()}
+    actions[_CONSTANT] = constant
+    paid = {name: matrix[rows.labels, chosen] for name, chosen in actions.items()}
+    values = {name: {"cost": cost, f"saved by {first}": cost - paid[first]} for name, cost in paid.items()}
+    del values[first][f"saved by {first}"]
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
-    by_policy = {name: cost.interval(level) for name, cost in found.items()}
-    savings = {name: cost.minus(found[first]).interval(level) for name, cost in found.items() if name != first}
-    return Costs(by_policy, savings, constant, expected, level)
+    facts = {_CONSTANT: constant, f"cost expected by {first}": expected}
+    settings = Bootstrap(n_resamples, level, random_state, progress=False)
+    return Measured.of("Mean cost per row", rows, values, facts, settings)
 
 
 def net_benefit(
@@ -204,7 +193,7 @@ def net_benefit(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
-) -> DecisionCurve:
+) -> Measured:
     """Return the decision curve: what treating by the model gains at each threshold, beside treating all or none.
 
     Somebody who treats from a probability t on takes one case that is treated to be worth (1 - t) / t treatments that
@@ -223,8 +212,10 @@ def net_benefit(
 
     Returns
     -------
-    DecisionCurve
-        Vickers and Elkin, Medical Decision Making 2006.
+    Measured
+        A line for each threshold, such as "0.05", with the net benefit of the "model", that of "treat all", and the
+        "gain" of the model over treating all, from the same rows; treating nobody has a net benefit of 0. Vickers and
+        Elkin, Medical Decision Making 2006.
 
     Examples
     --------
@@ -232,26 +223,24 @@ def net_benefit(
 
     >>> rows = Predictions.from_probabilities([[0.2, 0.8], [0.4, 0.6], [0.7, 0.3], [0.9, 0.1]] * 9, [1, 0, 1, 0] * 9)
     >>> found = net_benefit(rows, [0.2, 0.5])
-    >>> [round(benefit.value, 4) for benefit in found.model], [round(b.value, 4) for b in found.treat_all]
-    ([0.4375, 0.0], [0.375, 0.0])
+    >>> [(t, round(line["model"].value, 4), round(line["treat all"].value, 4)) for t, line in found.lines.items()]
+    [('0.2', 0.4375, 0.375), ('0.5', 0.0, 0.0)]
     """
     if thresholds is None:
         thresholds = np.arange(5, 100, 5) / 100
-    cuts = tuple(np.unique(to_floats(thresholds, "thresholds")).tolist())
-    if not cuts or not all(0 < cut < 1 for cut in cuts):
+    cuts = np.unique(to_floats(thresholds, "thresholds"))
+    if not cuts.size or not ((cuts > 0) & (cuts < 1)).all():
         raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")
     if isinstance(predictions, Confidences):
         event = top  # the only one
     rows = check_event(predictions, event=event)
-    of_treating = [rows.hits - cut / (1 - cut) * (1 - rows.hits) for cut in cuts]  # each row
-    by_model = [np.where(rows.scores >= cut - ROUNDING, each, 0.0) for cut, each in zip(cuts, of_treating, strict=True)]
-    settings = Bootstrap(n_resamples, level, random_state, progress=False)
-    found = _bootstrapped_means(rows, [*by_model, *of_treating], settings)
-    model = found[: len(cuts)]
-    treat_all = found[len(cuts) :]
-    gain = [mine.minus(of_all) for mine, of_all in zip(model, treat_all, strict=True)]
-    curves = [tuple(benefit.interval(level) for benefit in curve) for curve in (model, treat_all, gain)]
-    return DecisionCurve(cuts, curves[0], curves[1], curves[2], as_event(event).name, level)
+    values = {}
+    for cut in cuts:
+        of_treating = rows.hits - cut / (1 - cut) * (1 - rows.hits)  # each row
+        of_model = np.where(rows.scores >= cut - ROUNDING, of_treating, 0.0)
+        values[str(cut)] = {"model": of_model, "treat all": of_treating, "gain": of_model - of_treating}
+    heading = f"Net benefit per row ({as_event(event).name})"
+    return Measured.of(heading, rows, values, {}, Bootstrap(n_resamples, level, random_state, progress=False))
 
 
 def _with_classes(given: object) -> object:
@@ -261,47 +250,25 @@ def _with_classes(given: object) -> object:
 
 def cost_matrix(costs: object, n_classes: int, abstain: float | None = None) -> Floats:
     """Return the checked costs (classes, actions), with a last column for abstaining if that has a cost."""
-    matrix = two_dimensional(to_floats(costs, "costs"), "costs").astype(np.float64)
-    if len(matrix) != n_classes or not (np.abs(matrix) <= _LARGEST).all():
+    matrix = to_floats(costs, "costs").astype(np.float64)
+    is_table = matrix.ndim == 2 and len(matrix) == n_classes and matrix.size > 0
+    if not is_table or not (np.abs(matrix) <= _LARGEST).all():
         raise BadPredictions(
             f"costs must be finite numbers up to {_LARGEST:g}, with one line per class ({n_classes}) and one column "
             f"per action; got {matrix.shape}"
         )
     if abstain is None:
         return matrix
-    price = to_float(abstain)
-    if not abs(price) <= _LARGEST:
-        raise BadPredictions(f"abstain must be a finite cost up to {_LARGEST:g}; got {shown(abstain)}")
+    price = number_between(abstain, "abstain", -_LARGEST, _LARGEST)
     return np.column_stack([matrix, np.full(n_classes, price)])
-
-
-def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
-    """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
-    found = _bootstrapped_means(rows, values.values(), settings)
-    return {name: mean.interval(settings.level) for name, mean in zip(values, found, strict=True)}
-
-
-def _bootstrapped_means(rows: Rows | Scored, values: Collection[Floats], settings: Bootstrap) -> list[Bootstrapped]:
-    metrics = [_mean_of(str(place), column) for place, column in enumerate(values)]
-    return list(settings.columns(rows, metrics, "resampling").values())
 
 
 def _mean_of(name: str, column: Floats) -> Metric:
     """Return the mean of a value per row that is known already."""
-    return Metric(name, name, lambda _: column, "", about="rows", kind="loss", lowest=-math.inf, highest=math.inf)
+    return Metric.of_function(lambda *_: column, name=name, about="rows", per_row=True)
 
 
-def _by_name(intervals: dict[str, Interval]) -> dict[str, Any]:
-    return {name: interval._asdict() for name, interval in intervals.items()}
-
-
-def range_text(found: Interval, digits: str = ".4g") -> str:
+def _text(interval: Interval) -> str:
     """Return a number with its interval, and a star if that may be too narrow."""
-    star = " *" if found.unreliable else ""
-    return f"{found.value:{digits}} ({found.low:{digits}} to {found.high:{digits}}){star}"
-
-
-def notes_on(intervals: Iterable[Interval]) -> list[str]:
-    """Return why intervals are marked, a line for each reason."""
-    reasons = {found.unreliable for found in intervals if found.unreliable}
-    return [f"* unreliable: {reason}" for reason in sorted(reasons)]
+    star = " *" if interval.unreliable else ""
+    return f"{interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g}){star}"

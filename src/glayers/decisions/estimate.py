@@ -2,46 +2,47 @@
 
 Calibrated probabilities say how often each answer is right, so their means estimate accuracy, precision and recall
 before any label is known. Three things are uncertain. Labels are random: they are drawn from the probabilities. Where
-class frequencies have changed, the new ones are estimates: they are drawn, too. And the calibrator was fitted on n
-rows. Its mean confidence is right as far as n labels can tell, so its error is that of a mean over n rows: it adds
-1 / n to the 1 / m of the variance of m new labels. Draws are stretched by the root of 1 + m / n. On halves of
-calibration rows, squared errors were 1.00 times the variance so computed, and 0.80 times that with the posterior of the
-coefficients in place of 1 / n. Garg et al., "Leveraging Unlabeled Data to Predict Out-of-Distribution Performance",
-ICLR 2022, compare such estimates.
+class frequencies have changed, the new ones are unknown: they are drawn in turn with the labels (data augmentation;
+Tanner and Wong, Journal of the American Statistical Association, 1987), and estimates are means over these draws. And
+the calibrator was fitted on n rows. Its mean confidence is right as far as n labels can tell, so its error is that of a
+mean over n rows: it adds 1 / n to the 1 / m of the variance of m new labels. Draws are stretched by the root of
+1 + m / n. On halves of calibration rows, squared errors were 1.00 times the variance so computed, and 0.80 times that
+with the posterior of the coefficients in place of 1 / n. Garg et al., "Leveraging Unlabeled Data to Predict
+Out-of-Distribution Performance", ICLR 2022, compare such estimates.
 
-All of this needs rows like the calibration rows. Where the class frequencies alone differ, labels are drawn from the
-probabilities of a calibrator that is adapted to them; where more differs, the estimate is refused. Either way, the
-estimate is about the predictions of the calibrator that was passed.
+All of this needs rows like the calibration rows. Where more differs than the class frequencies, the estimate is
+refused. Either way, the estimate is about the predictions of the calibrator that was passed.
 """
 
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints, effective_rows, row_blocks
-from glayers.calibrators import Calibrator
-from glayers.calibrators.base import check_calibrator
-from glayers.calibrators.class_shift import ClassShift
+from glayers.activations import softmax
+from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, in_row_blocks, to_numpy
+from glayers.calibrators.base import Calibrator, check_calibrator
+from glayers.calibrators.class_shift import LEAST_EXPECTED, RowSummary, chi_square
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
-from glayers.metrics.events import Scored, check_seed
-from glayers.metrics.metric import score
-from glayers.metrics.scorecard import METRICS
-from glayers.predictions import Confidences, Predictions
-from glayers.predictions.predictions import map_inputs, two_classes
+from glayers.metrics.events import check_seed
+from glayers.metrics.metric import METRICS
+from glayers.metrics.null_distribution import labels_at
+from glayers.predictions.predictions import Confidences, Predictions, map_inputs, two_classes
 from glayers.shift import shift_test
-from glayers.text_tables import json_ready
+from glayers.text_tables import json_ready, plural
 
 __all__ = ["Estimate", "Range", "estimate"]
 
+_CHANGE_LEVEL = 0.95  # taking own frequencies for nothing costs less than overlooking that they differ
 _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _TINY = 1e-300  # nothing is divided by 0: a class that no row has or gets has a precision and a recall of 0
+_STRENGTHS = np.geomspace(1, 1e6, 61)  # how many rows the old class frequencies may be worth as a prior of the new ones
+_COST = 2  # its place among the statistics
 _BY_CLASS = ("precision", "recall", "f1")
 # What conditions may be about.
 ESTIMATED = {name: METRICS[name] for name in ("accuracy", "auroc")}
@@ -70,6 +71,13 @@ class Range:
         return f"{100 * self.value:.2f} % ({100 * self.low:.2f} to {100 * self.high:.2f})"
 
 
+class _Cost(Range):
+    """The mean cost of a row, which is no share."""
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """How good a model is on rows without labels; it prints as a table.
@@ -90,6 +98,8 @@ class Estimate:
         The mean cost per row of the actions of least expected cost; None without costs.
     groups
         The estimate of each group by name, if the groups are populations.
+    own_frequencies
+        Whether this is a group that was estimated with its own class frequencies, not with those of all rows.
     """
 
     accuracy: Range
@@ -101,6 +111,7 @@ class Estimate:
     adapted: bool
     cost: Range | None = None
     groups: dict[str, "Estimate"] = field(default_factory=dict)
+    own_frequencies: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
@@ -108,27 +119,32 @@ class Estimate:
 
     def scores(self) -> dict[str, float]:
         """Return the estimates that conditions may be about, by name; the lowest F1 is that of the worst class."""
-        found = {"accuracy": self.accuracy, "auroc": self.auroc, "lowest_f1": self._worst()[1], "cost": self.cost}
-        return {name: estimated.value for name, estimated in found.items() if estimated is not None}
-
-    def _worst(self) -> tuple[str, Range | None]:
-        """Return the class with the lowest F1, and that F1, if there are classes."""
-        of_classes = [(name, shares["f1"]) for name, shares in self.classes.items()]
-        return min(of_classes, key=lambda of_class: of_class[1].value, default=("", None))
+        found = {"accuracy": self.accuracy.value, "auroc": self.auroc.value}
+        if self.classes:
+            found["lowest_f1"] = min(scores["f1"].value for scores in self.classes.values())
+        if self.cost is not None:
+            found["cost"] = self.cost.value
+        return found
 
     def __str__(self) -> str:
         after = ", whose class frequencies have changed" if self.adapted else ""
         lines = [
-            f"Estimated from {self.rows:,} rows without labels{after}; {100 * self.level:g} % intervals",
+            f"Estimated from {plural(self.rows, 'row')} without labels{after}; {100 * self.level:g} % intervals",
             f"accuracy  {self.accuracy}",
             f"AUROC     {self.auroc}",
         ]
         if self.cost is not None:
-            lines.append(f"cost      {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}) per row")
+            lines.append(f"cost      {self.cost} per row")
         if self.classes:
-            lines.append("lowest F1: class {}, {}".format(*self._worst()))
+            worst = min(self.classes, key=lambda name: self.classes[name]["f1"].value)
+            lowest = str(self.classes[worst]["f1"])
+            if not self.confusion[list(self.classes).index(worst)].any():  # an F1 of 0, whatever the labels are
+                lowest = "which is predicted for no row"
+            lines.append(f"lowest F1: class {worst}, {lowest}")
         for name, group in self.groups.items():
-            lines.append(f"group {name}, {group.rows:,} rows: accuracy {group.accuracy}")
+            used = "own" if group.own_frequencies else "common"
+            frequencies = f"; {used} class frequencies" if group.classes else ""
+            lines.append(f"group {name}, {plural(group.rows, 'row')}: accuracy {group.accuracy}{frequencies}")
         return "\n".join(lines)
 
 
@@ -154,8 +170,9 @@ def estimate(
         used.
     groups
         Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
-        and each gets its own estimate. More groups are units, such as patients, whose rows depend on each other: they
-        count as copies, and the test of shift uses one row of each.
+        and each gets its own estimate: with its own class frequencies if they differ significantly from those of the
+        other rows, and with the common ones otherwise. More groups are units, such as patients, whose rows depend on
+        each other: they count as copies, and the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -193,127 +210,203 @@ def estimate(
         logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
     if abstain is not None and costs is None:
         raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
-    seed = check_seed(random_state)
+    rng = np.random.default_rng(check_seed(random_state))
     level = number_between(level, "level", 0, 1)
     n_draws = whole_number(n_draws, "n_draws", 20, 100_000)
     own = calibrator.predict_proba(logits)
-    units = np.arange(len(own))
-    populations = {}
+    places = np.arange(len(own))
+    units = places
+    names: Any = ()
     if groups is not None:
         names, members = np.unique(check_groups(groups, len(own)), return_inverse=True)
         if len(names) > _MOST_POPULATIONS:
-            units = members
+            units, names = members, ()
         else:
-            populations = {str(name): members == number for number, name in enumerate(names)}
             groups = None  # the test of shift may use all rows
-    suited = _suited(calibrator, logits, groups)
     predicted = own.argmax(axis=1)
     if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
-        predicted = np.ones(len(own), dtype=np.int64)
+        predicted = np.ones_like(predicted)
     matrix = np.full((own.shape[1], 1), np.nan)
     if costs is not None:
         matrix = cost_matrix(costs, own.shape[1], abstain)
     paid = matrix.T[(own @ matrix).argmin(axis=1)]
-    rows = _Unlabelled(suited.predict_proba(logits), units, predicted, own[np.arange(len(own)), predicted], paid)
-    rng = np.random.default_rng(seed)
-    found = _estimated(rows, suited, level, n_draws, rng)
-    for name, members in populations.items():
-        part = _Unlabelled(*(column[members] for column in rows))
-        found.groups[name] = _estimated(part, suited, level, n_draws, rng)
+    suited = _suited(calibrator, logits, groups)
+    rows = _Unlabelled(
+        suited.predict_proba(logits), predicted, own[places, predicted], paid, units, parts=np.zeros_like(places)
+    )
+    [found] = _estimates(rows, suited, level, n_draws, rng)
+    if len(names):
+        of_groups = _estimates(rows._replace(parts=members), suited, level, n_draws, rng)
+        found.groups.update(zip(map(str, names), of_groups, strict=True))
+        draws = {"level": level, "n_draws": n_draws, "random_state": random_state}
+        found.groups.update(_with_own_frequencies(calibrator, logits, names[members], costs, abstain, draws))
     return found
 
 
-class _Unlabelled(NamedTuple):
-    """Rows without labels: how likely each label is, and what a model does."""
+def _with_own_frequencies(
+    calibrator: Calibrator, logits: Any, groups: Array, costs: Any, abstain: float | None, draws: dict[str, Any]
+) -> dict[str, Estimate]:
+    """Return by name the estimates of groups whose class frequencies differ from those of the other rows."""
+    if calibrator.inputs == "confidence":  # has no classes
+        return {}
+    logits = to_numpy(logits, "logits")
+    p = calibrator.predict_proba(logits)
+    found = {}
+    for name in np.unique(groups):
+        here = groups == name
+        if _frequencies_differ(p, here):
+            try:
+                alone = estimate(calibrator, logits[here], costs=costs, abstain=abstain, **draws)
+            except GlayersError as error:
+                raise GlayersError(f"group {name}: {error}") from error
+            found[str(name)] = replace(alone, own_frequencies=True)
+    return found
 
-    p: Floats  # (n, k)
-    units: Ints
+
+def _frequencies_differ(p: Floats, here: Bools) -> bool:
+    """Return whether some rows have significantly other mean probabilities than all others, at the usual 95 %.
+
+    Rows too few for the normal approximation of a mean do not.
+    """
+    inside = p[here]
+    outside = p[~here]
+    fewer = min(len(inside), len(outside))
+    if fewer < 2 * LEAST_EXPECTED:
+        return False
+    covariance = np.cov(inside.T, ddof=0) / len(inside) + np.cov(outside.T, ddof=0) / len(outside)
+    difference = inside.mean(axis=0) - outside.mean(axis=0)
+    p_value, _ = chi_square(difference, covariance, 1 / (p.mean(axis=0) + 1 / fewer), fewer, _CHANGE_LEVEL)
+    return p_value <= 1 - _CHANGE_LEVEL
+
+
+class _Unlabelled(NamedTuple):
+    """Rows without labels: how likely each label is, and what a model does. Each part gets an estimate of its own."""
+
+    chances: Floats  # (n, k)
     predicted: Ints
     confidence: Floats
     costs: Floats  # (n, k): what the action costs for each label; nan without costs
+    units: Ints  # rows of one unit count as copies
+    parts: Ints
 
-    def statistics(self, labels: Ints, chances: Floats) -> tuple[Floats, Floats]:
-        """Return every statistic, and the confusion matrix, if each row has these labels (n, r) with these chances.
+    def ranks(self) -> Floats:
+        """Return how far the rank of each confidence is from the middle of its part; equal ones share theirs."""
+        from scipy.stats import rankdata  # on first use: importing it takes longer than importing glayers
 
-        The statistics are accuracy, AUROC, the precision of all classes, their recall, their F1, and the cost.
+        one_part_after_another = rankdata(self.parts * len(self.parts) + rankdata(self.confidence) - 1)
+        sizes = np.bincount(self.parts)
+        return np.asarray(one_part_after_another - (np.cumsum(sizes) - (sizes - 1) / 2)[self.parts])
+
+    def counted(self, classes: Ints, weights: Array | None = None) -> Array:
+        """Return how many rows of each part, or how much of their weight, belong to each class (parts, k)."""
+        shape = (int(self.parts.max()) + 1, self.chances.shape[1])
+        return np.bincount(self.parts * shape[1] + classes, weights, math.prod(shape)).reshape(shape)
+
+    def statistics(self, ranks: Floats, right: Array, labels: Array, paid: Floats) -> Floats:
+        """Return accuracy, AUROC and cost of each part, then precision, recall and F1 of each class (parts, 3 + 3 k).
+
+        `right` and `paid` are about each row, and `labels` (parts, k) counts labels. An answer that is right with a
+        chance of 0.8 counts as 0.8 right and 0.2 wrong answers.
         """
-        n_classes = self.p.shape[1]
-        cells = self.predicted[:, None] * n_classes + labels
-        counts = np.bincount(cells.ravel(), chances.ravel(), n_classes**2).astype(np.float64)
-        confusion = counts.reshape(n_classes, n_classes)
-        right = np.where(labels == self.predicted[:, None], chances, 0.0).sum(axis=1)
-        costs = np.vecdot(np.take_along_axis(self.costs, labels, axis=1), chances)
-        hits = np.diag(confusion)
-        predicted = np.maximum(confusion.sum(axis=1), _TINY)
-        true = np.maximum(confusion.sum(axis=0), _TINY)
-        overall = [right.mean(), score(ESTIMATED["auroc"].evaluate, Scored(self.confidence, right))]
-        by_class = [hits / predicted, hits / true, 2 * hits / (predicted + true)]
-        return np.concatenate([overall, *by_class, [costs.mean()]]), confusion
+        answers = self.counted(self.predicted)
+        hits = self.counted(self.predicted, right)
+        sizes = answers.sum(axis=1)
+        n_right = hits.sum(axis=1)
+        auroc = 0.5 - np.bincount(self.parts, (1 - right) * ranks) / np.maximum(n_right * (sizes - n_right), _TINY)
+        cost = np.bincount(self.parts, paid) / sizes
+        precision = hits / np.maximum(answers, _TINY)
+        recall = hits / np.maximum(labels, _TINY)
+        f1 = 2 * hits / np.maximum(answers + labels, _TINY)
+        return np.column_stack([n_right / sizes, auroc, cost, precision, recall, f1])
 
 
-def _estimated(rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int, rng: np.random.Generator) -> Estimate:
-    """Return the estimate of rows whose labels are as likely as a suited calibrator says."""
-    n_rows, n_classes = rows.p.shape
-    value, confusion = rows.statistics(np.broadcast_to(np.arange(n_classes), rows.p.shape), rows.p)
-    certain = np.ones((n_rows, 1))
-    drawn = _drawn_labels(suited.adaptation_, rows.p, rows.units, n_draws, rng)
-    draws = np.array([rows.statistics(labels[:, None], certain)[0] for labels in drawn])
-    n_new = effective_rows(np.bincount(rows.units))
-    spread = (draws - draws.mean(axis=0)) * np.sqrt(1 + n_new / _calibration_rows(suited))
-    adapted = suited.adaptation_ is not None
-    accuracy, auroc, *by_class, cost = _ranges(value, value + spread, level, n_rows)
+def _estimates(
+    rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int, rng: np.random.Generator
+) -> list[Estimate]:
+    """Return the estimate of each part of rows whose labels are as likely as a suited calibrator says."""
+    sizes = np.bincount(rows.parts)
+    n_classes = rows.chances.shape[1]
+    ranks = rows.ranks()
+    draws, expected = _drawn(rows, ranks, suited, n_draws, rng)
+    confusions = np.zeros((len(sizes), n_classes, n_classes))
+    np.add.at(confusions, (rows.parts, rows.predicted), expected)
+    right = expected[np.arange(len(expected)), rows.predicted]
+    values = rows.statistics(ranks, right, confusions.sum(axis=1), np.vecdot(rows.costs, expected))
+    change = suited.adaptation_
+    n_calibration = suited.calibration_rows_.rows
+    if change is not None:  # weights w leave Kish's effective number of rows, n / mean(w^2)
+        n_calibration /= max(1.0, float(np.array(change.before) @ change.ratio**2))
+    stretch = np.sqrt(1 + _independent(rows) * sizes / n_calibration)
+    middle = draws.mean(axis=0)
+    ends = np.quantile(middle + stretch[:, None] * (draws - middle), [(1 - level) / 2, (1 + level) / 2], axis=0)
     names: Any = suited.class_names_ or range(n_classes)
     if suited.inputs == "confidence":
         names = ()
-    classes = {}
-    for c, name in enumerate(names):
-        classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
-    known = None if math.isnan(cost.value) else cost
-    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, adapted, known)
+    found = []
+    for part, size in enumerate(sizes.tolist()):
+        accuracy, auroc, cost, *by_class = _ranges(values[part], ends[:, part], size)
+        of_classes = [dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c in range(len(names))]
+        classes = dict(zip(map(str, names), of_classes, strict=True))
+        known = None if math.isnan(cost.value) else _Cost(**vars(cost))
+        found.append(Estimate(accuracy, auroc, classes, confusions[part], size, level, change is not None, known))
+    return found
 
 
-def _ranges(value: Floats, draws: Floats, level: float, n_rows: int) -> list[Range]:
+def _ranges(values: Floats, ends: Floats, n_rows: int) -> list[Range]:
     """Return each statistic with its interval."""
-    ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    ends[:, :-1] = ends[:, :-1].clip(0.0, 1.0)  # all but the cost are shares
-    low = np.minimum(ends[0], value)  # with few rows, draws may miss what the probabilities expect
-    high = np.maximum(ends[1], value)
-    low[0] = np.floor(low[0] * n_rows) / n_rows  # an accuracy that so few rows can have
-    high[0] = np.ceil(high[0] * n_rows) / n_rows
-    return [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
+    is_share = np.arange(len(values)) != _COST
+    ends = np.where(is_share, ends.clip(0.0, 1.0), ends)
+    low = np.minimum(ends[0], values)  # with few rows, draws may miss what the probabilities expect
+    high = np.maximum(ends[1], values)
+    low[0] = math.floor(round(low[0] * n_rows, 6)) / n_rows  # an accuracy that so few rows can have
+    high[0] = math.ceil(round(high[0] * n_rows, 6)) / n_rows
+    return [Range(*map(float, numbers)) for numbers in zip(values, low, high, strict=True)]
 
 
-def _calibration_rows(suited: Calibrator) -> float:
-    """Return how many rows the calibrator has learned from; with other class frequencies, some count more than others.
+def _independent(rows: _Unlabelled) -> float:
+    """Return the share of rows that count: those of one unit count as copies."""
+    return effective_rows(np.bincount(rows.units)) / len(rows.units)
 
-    Weights w of the rows leave Kish's effective number, n / mean(w^2).
+
+def _drawn(
+    rows: _Unlabelled, ranks: Floats, suited: Calibrator, n_draws: int, rng: np.random.Generator
+) -> tuple[Array, Floats]:
+    """Return the statistics of labels that may be true, (draws, parts, 3 + 3 k), and the mean chances (n, k) of labels.
+
+    Where class frequencies were estimated, the labels of one draw tell which frequencies the next one may have. Rows of
+    one unit share a random number.
     """
-    rows = suited.calibration_rows_.rows
-    if suited.adaptation_ is not None:
-        rows /= max(1.0, float(np.array(suited.adaptation_.before) @ suited.adaptation_.ratio**2))
-    return rows
-
-
-def _drawn_labels(
-    shift: ClassShift | None, p: Floats, units: Ints, n_draws: int, rng: np.random.Generator
-) -> Iterator[Ints]:
-    """Yield labels (n,) that may be true, each time of other class frequencies if these were estimated.
-
-    Rows of one unit share one random number, as if they were copies.
-    """
-    errors = np.zeros(p.shape[1])  # of the logarithms of the class frequencies
-    if shift is not None and shift.standard_errors is not None:
-        errors = np.array(shift.standard_errors)
-        errors /= np.maximum(shift.after, errors)
+    change = suited.adaptation_
+    chances = rows.chances
+    expected = np.zeros_like(chances)
+    draws = []
     for _ in range(n_draws):
-        factors = np.exp(errors * rng.normal(size=len(errors)))
-        labels = np.empty(len(p), dtype=np.int64)
-        shares = rng.uniform(size=units.max() + 1)[units]
-        for rows in row_blocks(*p.shape):
-            cumulative = np.cumsum(p[rows] * factors, axis=1)
-            uniform = shares[rows, None] * cumulative[:, -1:]
-            labels[rows] = (uniform > cumulative).sum(axis=1)
-        yield labels
+        expected += chances
+        shares = rng.uniform(size=rows.units.max() + 1)[rows.units]
+        labels = in_row_blocks(labels_at, chances, shares[:, None])[:, 0]
+        counts = rows.counted(labels)
+        paid = rows.costs[np.arange(len(labels)), labels]
+        draws.append(rows.statistics(ranks, labels == rows.predicted, counts, paid))
+        if change is not None and change.estimated is not None:
+            seen = counts.sum(axis=0) * _independent(rows)
+            chances = rows.chances * (_plausible_ratios(seen, suited.calibration_rows_, rng) / change.ratio)
+            chances /= chances.sum(axis=1, keepdims=True)
+    return np.array(draws), expected / n_draws
+
+
+def _plausible_ratios(counts: Floats, summary: RowSummary, rng: np.random.Generator) -> Floats:
+    """Draw ratios of new to old class frequencies that are as probable as these counts of labels say.
+
+    The new frequencies have a Dirichlet prior around the old ones; how many rows it is worth is drawn first.
+    """
+    from scipy.special import gammaln  # on first use: importing it takes longer than importing glayers
+
+    old = (summary.rows * summary.means() + 1 / len(counts)) / (summary.rows + 1)  # no class is impossible
+    prior = _STRENGTHS[:, None] * old
+    log_likelihood = (gammaln(prior + counts) - gammaln(prior)).sum(axis=1)
+    log_likelihood += gammaln(_STRENGTHS) - gammaln(_STRENGTHS + counts.sum())
+    strength = rng.choice(len(_STRENGTHS), p=softmax(log_likelihood))
+    return np.maximum(rng.gamma(counts + prior[strength]), _TINY) / old
 
 
 def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:
@@ -324,8 +417,7 @@ def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:
     """
     shift = shift_test(calibrator, logits, groups=groups, level=_REFUSAL_LEVEL)
     if calibrator.inputs != "confidence":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)
+        with warnings.catch_warnings(action="ignore", category=GlayersWarning):
             adapted = calibrator.adapt(logits, groups=groups)
         change = adapted.adaptation_
         if change.shifted and not change.fit_p_value <= 1 - _REFUSAL_LEVEL:

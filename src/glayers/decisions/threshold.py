@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from glayers.arrays import Floats, effective_rows
+from glayers.arrays import effective_rows
 from glayers.checks import number_between
 from glayers.metrics.events import Event, Scored, check_event, top
+from glayers.text_tables import plural
 
 __all__ = ["Threshold", "threshold"]
 
@@ -56,16 +57,14 @@ class Threshold:
     def __str__(self) -> str:
         promise = f"an accuracy of at least {100 * self.target:g} %, with a certainty of {100 * self.level:g} %"
         if self.confidence is None or self.accuracy is None:
-            return (
-                f"No threshold reaches {promise}: {self.rows:,} rows do not show it. Use more rows or a lower target."
-            )
+            tested = f"as far as {plural(self.rows, 'row')} can tell"
+            return f"No threshold reaches {promise}, {tested}. Use more rows or a lower target."
+        right = f"{100 * self.accuracy:.2f} %"
         if self.confidence == 0:
-            right = f"{100 * self.accuracy:.2f} % of all {self.rows:,} answers are right"
-            return f"No threshold is needed for {promise}: {right}."
+            return f"No threshold is needed for {promise}: {right} of all {self.rows:,} answers are right."
         return (
             f"Answer where the confidence is at least {math.ceil(1e4 * self.confidence) / 1e4:.4f}: {promise}. "
-            f"{100 * self.coverage:.1f} % of {self.rows:,} rows are answered, and {100 * self.accuracy:.2f} % of these "
-            f"answers are right."
+            f"{100 * self.coverage:.1f} % of {self.rows:,} rows are answered, and {right} of these answers are right."
         )
 
 
@@ -115,31 +114,32 @@ def threshold(
     target = number_between(accuracy, "accuracy", 0, 1)
     level = number_between(level, "level", 0, 1)
     rows = check_event(probabilities, labels, sample_weight, groups, event)
-    found = Threshold(None, target, level, 0.0, None, len(rows))
-    for confidence in _accepted(rows, target, 1 - level):
-        answered = rows.scores >= confidence
-        covered = min(1.0, float(rows.weights[answered].sum()))
-        right = float(rows.weights[answered] @ rows.hits[answered])
-        found = Threshold(confidence, target, level, covered, min(1.0, right / covered), len(rows))
-    return found
+    confidence = _lowest_accepted(rows, target, 1 - level)
+    if confidence is None:
+        return Threshold(None, target, level, 0.0, None, len(rows))
+    weights = rows.weights * (rows.scores >= confidence)
+    covered = float(weights.sum())
+    right = float(weights @ rows.hits) / covered
+    return Threshold(confidence, target, level, min(1.0, covered), min(1.0, right), len(rows))
 
 
-def _accepted(rows: Scored, target: float, risk: float) -> list[float]:
-    """Return the thresholds that pass, the highest first."""
-    accepted = []
+def _lowest_accepted(rows: Scored, target: float, risk: float) -> float | None:
+    """Return the lowest threshold that passes."""
+    accepted = None
     share = 0.0
     before = None
     descending = np.sort(rows.scores)[::-1]
+    first_left_out = np.round(np.arange(1, 101) / 100 * len(rows)).astype(np.int64)
+    just_above = np.append(np.nextafter(descending, math.inf), 0.0)[first_left_out]  # 0 if none is left out
     starts = _starts(rows.total, target, risk)
-    for percent in range(1, 101):
+    for percent, confidence in enumerate(just_above.tolist(), start=1):
         if percent in starts:
             share += risk / len(starts)
-        confidence = _cut(descending, percent / 100)
         if confidence > descending[0] or confidence == before:  # rows of equal confidence make no new candidate
             continue
         before = confidence
         if share > 0 and _p_value(rows, rows.scores >= confidence, target) <= share:
-            accepted.append(confidence)
+            accepted = confidence
         else:
             share = 0.0
     return accepted
@@ -155,24 +155,14 @@ def _starts(n_rows: float, target: float, risk: float) -> set[int]:
     return {math.ceil(100 * first ** (1 - step / _STARTS)) for step in range(_STARTS)}
 
 
-def _cut(descending: Floats, coverage: float) -> float:
-    """Return the confidence just above that of the first row which is left out; 0 if none is."""
-    first_left_out = round(coverage * len(descending))
-    if first_left_out == len(descending):
-        return 0.0
-    return math.nextafter(descending[first_left_out], math.inf)
-
-
 def _p_value(rows: Scored, answered: np.ndarray, target: float) -> float:
     """Return the probability of so few errors if the accuracy of the answers were just below the target."""
     from scipy.special import betainc  # on first use: importing it takes longer than importing glayers
 
     weights = rows.weights[answered]
-    if not weights.any():
-        return 1.0
-    error_rate = 1 - float(weights @ rows.hits[answered]) / float(weights.sum())
+    right = float(weights @ rows.hits[answered]) / (float(weights.sum()) or 1.0)
     n = effective_rows(np.bincount(rows.group_numbers[answered], weights))
-    errors = error_rate * n
+    errors = (1 - right) * n
     if errors >= n:
         return 1.0
     return float(betainc(n - errors, errors + 1, target))

@@ -16,30 +16,26 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from glayers.activations import sigmoid
-from glayers.arrays import Floats, row_blocks
+from glayers.arrays import row_blocks
 from glayers.checks import number_between
 from glayers.errors import BadFile, BadPredictions, GlayersWarning
 from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
 from glayers.metrics.events import Rows, Scored, check_any, class_events
+from glayers.metrics.outcomes import recalibration
 from glayers.text_tables import two_digits
 
 __all__ = ["Watch", "watch"]
 
-_FORMAT = 4
+_FORMAT = 5
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
 _NOTHING_LEARNED = (0.0, 0.0, 10.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
-_MOST_STEPS = 100
-_CLOSE = 1e-3  # of log-odds: closer is not worth a step
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
 
@@ -62,6 +58,10 @@ class Watch:
     batches
         Name, rows, digest and evidence of every batch, and the logarithms of the wealth that make up the evidence: at
         most three numbers per batch, however many classes there are.
+    alarm_about
+        The question with most of the evidence when the alarm was raised; empty without an alarm.
+    model
+        What identifies the model that is watched; empty if the caller did not say.
     """
 
     alpha: float = 0.01
@@ -69,6 +69,8 @@ class Watch:
     log_wealths: dict[str, float] = field(default_factory=dict)
     learned: dict[str, list[float]] = field(default_factory=dict)
     batches: list[dict[str, Any]] = field(default_factory=list)
+    alarm_about: str = ""
+    model: str = ""
 
     def __post_init__(self) -> None:
         self.alpha = number_between(self.alpha, "alpha", 0, 1)
@@ -104,9 +106,11 @@ class Watch:
         A batch without a name always counts: small batches may be equal by chance, and to leave out those that repeat
         would favour some labels.
         """
-        rows = check_any(batch, labels, strict=True)
+        rows = check_any(batch, labels)
         if rows.given_weights is not None or rows.groups is not None:
-            raise BadPredictions("watch bets on independent rows of equal weight; leave weights and groups out")
+            raise BadPredictions(
+                "watch bets on independent rows of equal weight; leave weights and groups out (--ignore-groups)"
+            )
         digest = _checksum(rows.top.scores.tobytes() + rows.top.hits.tobytes())
         if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
             return False
@@ -118,12 +122,23 @@ class Watch:
             events |= {f"class {name}": event for name, event in zip(names, class_events(rows), strict=True)}
         if self.batches and events.keys() != self.learned.keys():
             raise BadPredictions("this batch has other classes than the batches before; use another state file")
-        questions = list(events)
+        questions = list(events.items())
         for some in row_blocks(len(questions), len(rows)):  # all at once would take many times the memory of the batch
-            self._bet({question: events[question] for question in questions[some]})
-        seen = {"name": name, "rows": len(rows), "digest": digest, "log_evidence": self.log_evidence}
-        self.batches.append(seen | {"log_wealths": self._questions()})
+            self._bet(dict(questions[some]))
+        evidence = {"log_evidence": self.log_evidence, "log_wealths": self._questions()}
+        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **evidence})
+        if self.alarm and not self.alarm_about:
+            self.alarm_about = self._most_evidence()
         return True
+
+    def _most_evidence(self) -> str:
+        """Return the question with most of the evidence; if all classes together have most, the class with most."""
+        wealths = self._questions()
+        most = max(wealths, key=wealths.__getitem__)
+        if most in self.log_wealths:
+            return most
+        of_classes = {name: wealth for name, wealth in self.log_wealths.items() if name not in wealths}
+        return max(of_classes, key=of_classes.__getitem__)
 
     def _bet(self, events: dict[str, Scored]) -> None:
         """Bet on the outcomes of one batch at recalibrated odds, then learn from them, for some of the questions."""
@@ -133,12 +148,14 @@ class Watch:
             x = np.clip(np.log(p) - np.log1p(-p), -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
         learned = np.array([self.learned.get(question, _NOTHING_LEARNED) for question in events])
         change = learned[:, :1] + learned[:, 1:2] * x
-        for place, question in enumerate(events):
-            if question == _ACCURACY:  # more than was promised is no reason for an alarm
-                change[place] = np.minimum(change[place], 0.0)
-        sign = 2 * hits - 1
-        gains = np.logaddexp(0, -sign * x) - np.logaddexp(0, -sign * (x + change))
-        for question, gain, numbers in zip(events, gains.sum(axis=1), _recalibration(learned, x, hits), strict=True):
+        promised = np.array([question == _ACCURACY for question in events])
+        change[promised] = np.minimum(change[promised], 0.0)  # more than was promised is no reason for an alarm
+        gains = hits * change + np.logaddexp(0, x) - np.logaddexp(0, x + change)  # log-likelihoods of both
+        before = learned[:, :2]
+        precision = learned[:, [2, 3, 3, 4]].reshape(-1, 2, 2)
+        point, curvature = recalibration(x, hits, np.ones((1, 1)), before, precision, before)
+        new = np.column_stack([point, curvature[:, 0], curvature[:, 1, 1]])
+        for question, gain, numbers in zip(events, gains.sum(axis=1), new, strict=True):
             self.log_wealths[question] = self.log_wealths.get(question, 0.0) + float(gain)
             self.learned[question] = numbers.tolist()
 
@@ -156,10 +173,10 @@ class Watch:
     def __str__(self) -> str:
         counted = f"batches: {len(self.batches):,}, rows: {self.rows:,}"
         if self.alarm:
-            most = max(self.log_wealths, key=self.log_wealths.__getitem__)
-            if most == _ACCURACY and self.accuracy is not None:
+            about = self.alarm_about
+            if about == _ACCURACY and self.accuracy is not None:
                 return f"Alarm: the accuracy is below the promised {100 * self.accuracy:g} % ({counted})."
-            return f"Alarm: the model is no longer calibrated ({counted}). Most of the evidence is about {most}."
+            return f"Alarm: the model is no longer calibrated ({counted}). Most of the evidence was about {about}."
         if len(self.batches) < 2:
             return f"No verdict yet: the watch bets from the second batch on ({counted})."
         share = 100 * math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
@@ -174,9 +191,8 @@ class Watch:
     @classmethod
     def load(cls, path: object) -> "Watch":
         """Read the state of earlier batches."""
-        with errors_as_bad_file(path):
-            with open_regular(file_path(path)) as stream:
-                saved = json.load(stream)
+        with errors_as_bad_file(path), open_regular(file_path(path)) as stream:
+            saved = json.load(stream)
             if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
                 raise BadFile(f"is not a state file of format {_FORMAT}; start a new one")
             found = cls(**saved["state"])
@@ -187,10 +203,13 @@ class Watch:
     def _is_possible(self) -> bool:
         """Whether a watch may have these numbers; an error says that it may not, too."""
         learned = np.array(list(self.learned.values())).reshape(-1, 5)
-        numbers = [*self.log_wealths.values(), *learned.ravel(), self.rows]
+        numbers = [*self.log_wealths.values(), *learned.ravel()]
         for batch in self.batches[:]:
-            numbers += [batch["log_evidence"], *batch["log_wealths"].values(), len(batch["name"] + batch["digest"])]
+            numbers += [math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
+            numbers += [len(batch["name"] + batch["digest"])]
         convex = (learned[:, 2] > 0) & (learned[:, 2] * learned[:, 4] > learned[:, 3] ** 2)
+        if self.alarm != (self.alarm_about in self.log_wealths):
+            return False
         return self.learned.keys() == self.log_wealths.keys() and bool(np.isfinite(numbers).all() and convex.all())
 
 
@@ -202,6 +221,7 @@ def watch(
     alpha: float = 0.01,
     accuracy: float | None = None,
     name: str = "",
+    model: str = "",
 ) -> Watch:
     """Count one labelled batch in a state file, and return whether the model still keeps its word.
 
@@ -219,6 +239,8 @@ def watch(
         A promised accuracy. All batches of a state file have the same `alpha` and `accuracy`.
     name
         The name of the batch, such as a date. A batch that comes again under its name counts once.
+    model
+        What identifies the model, such as its version. A state file refuses batches of another model.
 
     Returns
     -------
@@ -245,42 +267,20 @@ def watch(
     """
     path = file_path(state)
     with _locked(path):
-        found = Watch(alpha, accuracy)
-        if path.exists():
-            known = Watch.load(path)
-            if known.alpha != found.alpha or known.accuracy != found.accuracy:
-                raise BadPredictions(
-                    f"{path}: was started with alpha {known.alpha:g} and a promised accuracy of {known.accuracy}; "
-                    f"give the same, or use another state file"
-                )
-            found = known
+        promised = Watch(alpha, accuracy, model=str(model))
+        found = Watch.load(path) if path.exists() else promised
+        if found.alpha != promised.alpha or found.accuracy != promised.accuracy:
+            raise BadPredictions(
+                f"{path}: was started with alpha {found.alpha:g} and a promised accuracy of {found.accuracy}; give the "
+                f"same, or use another state file"
+            )
+        if found.model != promised.model:
+            raise BadPredictions(f"{path}: was started with another model; use another state file for this one")
         if found.update(batch, labels, name=str(name)):
             found.save(path)
         else:
             warnings.warn(f"the batch {name} was counted before: it changes nothing", GlayersWarning, stacklevel=2)
     return found
-
-
-def _recalibration(learned: Floats, x: Floats, hits: Floats) -> Floats:
-    """Return a and b with the highest posterior density, and their precision, after one batch (questions, n).
-
-    Newton's method. Steps are shortened as those of `metrics.calibration_slope`, so that each raises the density.
-    """
-    before = learned[:, :2]
-    precision = learned[:, [2, 3, 3, 4]].reshape(-1, 2, 2)
-    features = np.stack([np.ones_like(x), x], axis=1)
-    point = before
-    for _ in range(_MOST_STEPS):
-        p = sigmoid(x + np.einsum("qi,qin->qn", point, features))
-        slope = np.einsum("qin,qn->qi", features, hits - p) - np.einsum("qij,qj->qi", precision, point - before)
-        curvature = precision + (features * (p * (1 - p))[:, None]) @ features.swapaxes(1, 2)
-        step = np.linalg.solve(curvature, slope[:, :, None])[:, :, 0]
-        reach = np.abs(np.einsum("qi,qin->qn", step, features)).max(axis=1, keepdims=True)
-        reach = np.maximum(reach, 1e-300)
-        point = point + step * np.log1p(reach) / reach
-        if reach.max() < _CLOSE:
-            break
-    return np.column_stack([point, curvature[:, 0], curvature[:, 1, 1]])
 
 
 def _checksum(content: bytes) -> str:
@@ -292,9 +292,8 @@ def _log_mean(values: list[float]) -> float:
     return float(np.logaddexp.reduce(values)) - math.log(len(values))
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one program at a time change the state file; others wait."""
+def _locked(path: Path) -> TextIO:
+    """Return an open file that lets one program at a time change the state file; others wait until it is closed."""
     if os.name == "nt":
         raise BadFile("watch needs file locks, which this system lacks; use Watch.load, update and save instead")
     import fcntl
@@ -303,6 +302,5 @@ def _locked(path: Path) -> Iterator[None]:
         lock = Path(f"{os.path.realpath(path)}.lock").open("a")  # noqa: SIM115  # an error of the batch is not one of the lock
     except (OSError, ValueError) as error:
         raise BadFile(f"{path}.lock: cannot be written ({error}); check the folder of the state file") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock

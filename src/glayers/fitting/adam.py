@@ -27,9 +27,6 @@ from glayers.progress import progress_bar
 # (epoch, parameters, training loss, held-out loss) of all members -> which members continue.
 OnEpoch: TypeAlias = Callable[[int, Floats, Floats, Floats], Bools]
 
-_MANY = 200_000  # number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help
-_HALVED_AFTER = (3, 6, 12, 24, 48, 96)  # epochs; successive halving, so that most time goes to the likely winners
-
 
 def descend(
     objective: Objective,
@@ -53,7 +50,8 @@ def descend(
     members = _Members(objective, rates)
     train = np.full(len(result), np.nan)
     held_out = np.full(len(result), np.nan)
-    threads = 1 if objective.logits.numel() < _MANY else None
+    # Within one block, as at 5,000 x 10, threads mostly wait for each other; at 5,000 x 100 they help.
+    threads = 1 if len([*objective.blocks(len(objective.labels))]) == 1 else None
     with (
         threadpool_limits(limits=threads),
         progress_bar(progress, f"{len(result)} fits", epochs) as advance,
@@ -137,7 +135,7 @@ class EpochSelection:
         self.by_training_loss = by_training_loss
         self.trace: list[Floats] = []
         self.best = np.full(n_settings, np.inf)
-        self.held_out = np.full(n_settings, np.inf)
+        self.held_out = self.best.copy()
         self.best_epoch = np.zeros(n_settings, dtype=int)
         self.parameters: list[Floats] = []
         self.running = np.ones(n_settings, dtype=bool)
@@ -150,18 +148,20 @@ class EpochSelection:
         if not self.trace:
             self.parameters = list(by_setting.copy())
         self.trace.append(losses)
-        for setting in np.flatnonzero(self.running & (losses < self.best)):
-            self.best[setting] = losses[setting]
-            self.best_epoch[setting] = epoch
-            self.held_out[setting] = held_out[setting]
+        better = self.running & (losses < self.best)
+        self.best[better] = losses[better]
+        self.best_epoch[better] = epoch
+        self.held_out[better] = held_out[better]
+        for setting in np.flatnonzero(better):
             self.parameters[setting] = by_setting[setting].copy()
         self.running &= epoch - self.best_epoch < self.patience
-        if epoch == 2 and not self.by_training_loss and not self.best_epoch.any():
-            self.running[:] = False  # nothing was learned: two more epochs take as long again, and seldom find more
-        if epoch in _HALVED_AFTER and not self.by_training_loss:
-            contenders = np.flatnonzero(self.running)
-            ranking = contenders[np.argsort(self.best[contenders], kind="stable")]
-            self.running[ranking[(len(ranking) + 1) // 2 :]] = False
+        if not self.by_training_loss:
+            if epoch == 2 and not self.best_epoch.any():
+                self.running[:] = False  # nothing was learned: more epochs take as long again, and seldom find more
+            # After 3, 6, 12, ... epochs, so that most time goes to the likely winners.
+            if epoch % 3 == 0 and (epoch // 3).bit_count() == 1:
+                ranking = np.argsort(np.where(self.running, self.best, np.inf), kind="stable")
+                self.running[ranking[(np.count_nonzero(self.running) + 1) // 2 :]] = False
         return np.repeat(self.running, len(self.fold_fractions))
 
     def _by_setting(self, losses: Floats) -> Floats:
@@ -191,12 +191,10 @@ class LayerTraining:
         """
         fractions = fold_fractions(folds, self.given.weights)
         weights = fold_weights(folds, self.given.weights)
-        if by_training_loss:
-            selection, objective = self.run(settings, weights, epochs, patience)
-            losses = selection.held_out.reshape(len(settings), -1) @ fractions
-        else:
-            selection, objective = self.run(settings, weights, epochs, patience, fractions)
-            losses = selection.held_out
+        selection, objective = self.run(settings, weights, epochs, patience, None if by_training_loss else fractions)
+        losses = selection.held_out
+        if by_training_loss:  # of each member
+            losses = losses.reshape(len(settings), -1) @ fractions
         winner = int(losses.argmin())
         parameters = np.reshape(selection.parameters, (len(settings), len(fractions), -1))
         models = objective.fitted(winner, parameters[winner])

@@ -41,7 +41,7 @@ def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: 
     _, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
         raise GlayersError("groups must hold at least 2 different values to hold one of them out")
-    fold_of_group = np.empty(len(sizes), dtype=np.int64)
+    fold_of_group = np.zeros_like(sizes)
     filled = np.zeros(min(n_folds, len(sizes)))
     for group in np.lexsort((rng.random(len(sizes)), -sizes)):  # large groups first, equal ones in random order
         fold_of_group[group] = filled.argmin()

@@ -15,7 +15,6 @@ from glayers.fitting.parts import PARTS, Basis, Curvature, Design, SharedPart, d
 from glayers.maps import Chain, Floor
 from glayers.maps.corrections import LOWEST
 
-_DEEP = 1e9  # nats: below every possible class
 _KEPT = ("own", "context", "knots", "spread", "means")  # of the basis, in files
 
 
@@ -35,7 +34,8 @@ class Posterior:
     def of_factor(cls, factor: float, factor_error: float, n_classes: int) -> "Posterior":
         """Return the posterior of temperature scaling alone: nothing follows the inverse temperature."""
         nothing = Curvature(np.zeros((0, 0)), np.zeros(0))
-        floor = Floor(np.asarray(_DEEP), np.asarray(_DEEP), (Chain(()),))
+        deep = np.asarray(float(np.finfo(np.float32).max))  # below every possible class
+        floor = Floor(deep, deep, (Chain(()),))
         return cls(factor, factor_error, floor, plain_basis(n_classes, ()), np.zeros(0), nothing, nothing)
 
     def design(self, logits: Array) -> Design:
@@ -56,14 +56,16 @@ class Posterior:
         p = np.asarray(softmax((design.base + design.scores(self.point)).astype(np.float64)))
         others = np.maximum(1 - p, 1e-9)
         variances = np.zeros_like(p)
-        of_shared = np.zeros_like(p)
+        # Each is what one standard deviation of independent numbers adds to all scores.
+        changes = [self.factor_error * np.maximum(self._tempered(logits), LOWEST)]
         for part, spread in zip(design.parts, design.split(self.wide.variances()), strict=True):
             if isinstance(part, SharedPart):
-                of_shared = part.variances(p, self.wide.block)
+                for direction in np.linalg.cholesky(self.wide.block).T:
+                    changes.append(np.zeros_like(p))
+                    part.add_scores(direction.reshape(spread.shape), changes[-1])
             else:
                 variances += part.variances(spread)
-        tempered = np.maximum(self._tempered(logits), LOWEST)
-        of_shared += (self.factor_error * (tempered - np.vecdot(p, tempered)[:, None])) ** 2
+        of_shared = sum((change - np.vecdot(p, change)[:, None]) ** 2 for change in changes)
         weighted = p**2 * variances
         of_others = weighted.sum(axis=1, keepdims=True) - weighted
         return np.sqrt(variances + (of_others + of_shared) / others**2)
@@ -84,8 +86,7 @@ class Posterior:
 
     def arrays(self) -> dict[str, Floats]:
         """Return what a file keeps."""
-        basis = {name: getattr(self.basis, name) for name in _KEPT}
-        return basis | {
+        return {name: getattr(self.basis, name) for name in _KEPT} | {
             "parts": np.array([name in self.basis.names for name in PARTS], np.float64),
             "factor": np.array([self.factor, self.factor_error]),
             "floor": np.array([self.floor.depth, self.floor.reach]),

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from glayers.activations import softmax
 from glayers.arrays import Floats, Ints, effective_rows, row_blocks
 
-_SMALLEST = 1e-300  # stands for a probability of 0, whose logarithm is not finite
-# Exponent of the prior of `uniform_share`: spread over orders of magnitude below 1 / n, with a mean of 0.1 / n.
-_EXPONENT = 0.1
+_SMALLEST = np.finfo(np.float64).tiny  # stands for a probability of 0, whose logarithm is not finite
 
 
 def held_out_weights(
@@ -86,22 +83,15 @@ def _least_log_loss(own: Floats, of_rows: Floats) -> Floats:
     return weights
 
 
-def uniform_share(log_ratios: Floats, weights: Floats) -> float:
-    """Return the mean of the share s of a uniform part, given log(u / p) of each label: its uniform probability over p.
+def uniform_share(p: Floats, uniform: Floats, labels: Ints, weights: Floats) -> float:
+    """Return the share of uniform probabilities that n rows cannot rule out: as many rows again speak against it.
 
-    The likelihood of s is the product of 1 - s + s u / p over n rows. Its prior, s^-0.9 (1 - s)^(n - 1), is what n rows
-    cannot rule out. If all rows are certain and right, s is about 0.05 / n. One label of probability 0 raises it to
-    about 0.5 / n.
+    If all rows are certain and right, it is about 0.05 / n. One label of probability 0 raises it to about 0.5 / n.
 
-    >>> right, wrong = np.full(100, -2.3), np.append(np.full(99, -2.3), 60.0)
-    >>> [round(uniform_share(ratios, np.ones(100)), 4) for ratios in (right, wrong)]
+    >>> labels = np.zeros(100, int)
+    >>> right, uniform = np.eye(10)[labels], np.full((100, 10), 0.1)
+    >>> [round(uniform_share(right, uniform, y, np.ones(100)), 4) for y in (labels, np.append(labels[1:], 1))]
     [0.0005, 0.0058]
     """
-    n_rows = effective_rows(weights)
-    fractions = weights / weights.sum()
-    # s = t^10 has this prior if t is uniform, apart from the last factor. Beyond 50 / n, nothing is left.
-    t = min(1.0, 50 / n_rows) ** _EXPONENT * (np.arange(50) + 0.5) / 50
-    shares = t ** (1 / _EXPONENT)
-    gains = np.expm1(np.minimum(log_ratios, 700.0))  # 1 - s + s u / p = 1 + s (u / p - 1)
-    logs = np.array([fractions @ np.log1p(share * gains) for share in shares])
-    return float(softmax(n_rows * logs + (n_rows - 1) * np.log1p(-shares)) @ shares)
+    extra_rows = [effective_rows(weights), 0.1]
+    return float(held_out_weights("log", [p, uniform], labels, weights, extra_rows)[1])

@@ -11,7 +11,7 @@ itself. The six others matter for probable classes only: below the tenth highest
 """
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from glayers.activations import log_softmax
 from glayers.arrays import NUMPY, array_namespace, is_torch
@@ -29,7 +29,7 @@ class Corrected(Step):
     """log softmax(l + branch_0(l) + branch_1(l) + ...), with l = log softmax(z)."""
 
     branches: tuple[Chain, ...]
-    normalises: ClassVar[bool] = True
+    normalises = True
 
     def __call__(self, logits: Any) -> Any:
         """Add what each branch returns."""

@@ -7,13 +7,13 @@ Mixtures are computed on the log scale, where no probability underflows.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
 from glayers.arrays import array_namespace
-from glayers.maps.steps import Chain, LogSoftmax, Numbers, Reference, Scale, Step
+from glayers.maps.steps import Chain, LogSoftmax, Numbers, Reference, Scalar, Scale, Step
 
 __all__ = ["Stack", "UniformShare", "simplified"]
 
@@ -21,8 +21,8 @@ __all__ = ["Stack", "UniformShare", "simplified"]
 class UniformShare(Step):
     """log((1 - share) softmax(z) + share / k), where k counts the classes that are possible in the row."""
 
-    share: Annotated[Any, Numbers()]
-    normalises: ClassVar[bool] = True
+    share: Scalar
+    normalises = True
 
     def __call__(self, logits: Any) -> Any:
         """Add a share of the uniform distribution."""
@@ -42,8 +42,8 @@ class Stack(Step):
 
     shares: Annotated[Any, Numbers("branches", learned="all but one")]
     branches: tuple[Chain, ...]
-    completes: ClassVar[bool] = True
-    normalises: ClassVar[bool] = True
+    completes = True
+    normalises = True
 
     def __call__(self, logits: Any) -> Any:
         """Add the branches."""

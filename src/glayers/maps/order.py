@@ -10,13 +10,13 @@ most the value of the class above, minus a small part of the original gap. With 
 log-probabilities of the input and s the least slope: out = s z + running minimum of (u - s z).
 """
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
-from glayers.activations import keep_impossible, log_softmax, with_reference_class
+from glayers.activations import keep_impossible, log_sigmoid, log_softmax, with_reference_class
 from glayers.arrays import array_namespace, is_torch
-from glayers.maps.steps import Chain, Numbers, Step, at_mean_of_others
+from glayers.maps.steps import Chain, Constant, Numbers, Scalar, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
 
@@ -29,7 +29,7 @@ class Invariant(Step):
     Permuting the classes permutes the output. `factor` is the initial inverse temperature.
     """
 
-    factor: Annotated[Any, Numbers()]
+    factor: Scalar
     weight_in: Annotated[Any, Numbers("in hidden")]
     bias_in: Annotated[Any, Numbers("hidden")]
     weight_out: Annotated[Any, Numbers("hidden in-1")]
@@ -65,8 +65,7 @@ class Invariant(Step):
         hidden = xp.tanh(xp.matmul(read, self.weight_in) + self.bias_in[..., None, :])
         output = xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]
         gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered))
-        softplus = xp.clip(output, min=0.0) + xp.log1p(xp.exp(-xp.abs(output)))
-        return gaps * factor * (softplus + _LEAST_GAP_FACTOR)
+        return gaps * factor * (_LEAST_GAP_FACTOR - log_sigmoid(-output))
 
     @classmethod
     def start(cls, factor: float, n_logits: int, n_hidden: int, seed: int) -> Self:
@@ -87,9 +86,9 @@ class KeepOrder(Step):
     Exact up to rounding: logits so close that `slope` times their gap is lost in rounding become a tie.
     """
 
-    slope: Annotated[Any, Numbers(learned="none")]
+    slope: Constant
     branches: tuple[Chain]
-    completes: ClassVar[bool] = True
+    completes = True
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch and restore the order of the input."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Annotated, Any, Literal, Self, TypeAlias, dataclass_transform
 
 import numpy as np
 
-from glayers.activations import is_top, log_softmax, with_reference_class
+from glayers.activations import as_one_logit, is_top, log_softmax, with_reference_class
 from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
@@ -36,6 +36,12 @@ class Numbers:
         return len(self.axes.split())
 
 
+# The arrays of most steps: one number, one number that no fit learns, and one number per class.
+Scalar: TypeAlias = Annotated[Any, Numbers()]
+Constant: TypeAlias = Annotated[Any, Numbers(learned="none")]
+PerClass: TypeAlias = Annotated[Any, Numbers("in")]
+
+
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Step(ABC):
@@ -45,8 +51,8 @@ class Step(ABC):
     the chains in its field `branches`, if it has one.
     """
 
-    completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
-    normalises: ClassVar[bool] = False  # returns log-probabilities
+    completes = False  # adds the reference class to a single logit, its own or that of a branch
+    normalises = False  # returns log-probabilities
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -159,7 +165,7 @@ def n_learned(chain: Chain) -> int:
 class Scale(Step):
     """One factor for all logits: an inverse temperature."""
 
-    factor: Annotated[Any, Numbers()]
+    factor: Scalar
 
     def __call__(self, logits: Any) -> Any:
         """Multiply every logit."""
@@ -169,8 +175,8 @@ class Scale(Step):
 class Diagonal(Step):
     """One scale and one shift per class."""
 
-    scale: Annotated[Any, Numbers("in")]
-    shift: Annotated[Any, Numbers("in")]
+    scale: PerClass
+    shift: PerClass
 
     def __call__(self, logits: Any) -> Any:
         """Scale and shift each column."""
@@ -199,7 +205,7 @@ class Relu(Step):
 class Reference(Step):
     """Add the reference class to the single logit of a binary model; more logits pass unchanged."""
 
-    completes: ClassVar[bool] = True
+    completes = True
 
     def __call__(self, logits: Any) -> Any:
         """Put a zero before a single logit."""
@@ -209,7 +215,7 @@ class Reference(Step):
 class LogSoftmax(Step):
     """Log-probabilities: the same prediction, in a form that adding a constant to a row does not change."""
 
-    normalises: ClassVar[bool] = True
+    normalises = True
 
     def __call__(self, logits: Any) -> Any:
         """Normalise each row."""
@@ -223,7 +229,7 @@ class LogProbabilities(Step):
     [[0.0, -4.61]]
     """
 
-    floor: Annotated[Any, Numbers(learned="none")]
+    floor: Constant
 
     def __call__(self, logits: Any) -> Any:
         """Return the logits of probabilities (..., n, m)."""
@@ -241,7 +247,7 @@ class Centre(Step):
     Both are the same prediction, and adding a constant to a row changes neither.
     """
 
-    share: Annotated[Any, Numbers(learned="none")]
+    share: Constant
 
     def __call__(self, logits: Any) -> Any:
         """Subtract that share of the mean of each row."""
@@ -261,10 +267,10 @@ class Floor(Step):
     [[3.0, 1.0, -3.0, -inf], [3.0, 1.0, -3.0, -1.0]]
     """
 
-    depth: Annotated[Any, Numbers(learned="none")]
-    reach: Annotated[Any, Numbers(learned="none")]
+    depth: Constant
+    reach: Constant
     branches: tuple[Chain]
-    completes: ClassVar[bool] = True
+    completes = True
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch to the raised logits, and lower the result again."""
@@ -311,11 +317,10 @@ class EachColumn(Step):
     branches: tuple[Chain, ...]
 
     def __call__(self, logits: Any) -> Any:
-        """Apply every branch to its column (n, 1). The logit of a label is that of class 1 less that of class 0."""
+        """Apply every branch to its column (n, 1)."""
         columns = []
         for place, branch in enumerate(self.branches):
-            pair = with_reference_class(branch(logits[..., place : place + 1]))
-            columns.append(pair[..., 1:] - pair[..., :1])
+            columns.append(as_one_logit(branch(logits[..., place : place + 1])))
         return array_namespace(logits).concat(columns, axis=-1)
 
 

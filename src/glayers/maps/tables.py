@@ -9,9 +9,9 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 
-from glayers.activations import is_top, keep_impossible, log_softmax
+from glayers.activations import is_top, keep_impossible, log_sigmoid, log_softmax
 from glayers.arrays import Floats, array_namespace, device_of
-from glayers.maps.steps import Numbers, Step
+from glayers.maps.steps import Numbers, PerClass, Step
 
 __all__ = ["EachClass", "OneVersusRest", "QuadraticVersusRest"]
 
@@ -36,15 +36,15 @@ class OneVersusRest(Step):
     Equal powers give Platt's sigmoid of the log-odds; free powers give the beta family.
     """
 
-    power: Annotated[Any, Numbers("in")]
-    rest_power: Annotated[Any, Numbers("in")]
-    shift: Annotated[Any, Numbers("in")]
+    power: PerClass
+    rest_power: PerClass
+    shift: PerClass
 
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities that softmax makes sum to 1."""
         log_p, log_rest = one_versus_rest(logits)
-        score = self.power * finite(log_p) - self.rest_power * finite(log_rest) + self.shift
-        return keep_impossible(_log_sigmoid(score), logits)
+        score = self.power * log_p - self.rest_power * log_rest + self.shift
+        return keep_impossible(log_sigmoid(score), logits)
 
 
 class QuadraticVersusRest(Step):
@@ -54,18 +54,18 @@ class QuadraticVersusRest(Step):
     that the function is quadratic between the two and never decreases.
     """
 
-    low_slope: Annotated[Any, Numbers("in")]
-    high_slope: Annotated[Any, Numbers("in")]
-    shift: Annotated[Any, Numbers("in")]
+    low_slope: PerClass
+    high_slope: PerClass
+    shift: PerClass
     low: Annotated[Any, Numbers("in", learned="none")]
     high: Annotated[Any, Numbers("in", learned="none")]
 
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities that softmax makes sum to 1."""
         log_p, log_rest = one_versus_rest(logits)
-        falling, rising = slope_features(finite(log_p) - finite(log_rest), self.low, self.high)
+        falling, rising = slope_features(log_p - log_rest, self.low, self.high)
         score = self.low_slope * falling + self.high_slope * rising + self.shift
-        return keep_impossible(_log_sigmoid(score), logits)
+        return keep_impossible(log_sigmoid(score), logits)
 
 
 def slope_features(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
@@ -78,11 +78,6 @@ def slope_features(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     above = xp.minimum(xp.maximum(x, low), high) - low
     rising = above * (above / (high - low)) / 2 + xp.clip(x - high, min=0.0)
     return x - rising, rising
-
-
-def _log_sigmoid(score: Any) -> Any:
-    xp = array_namespace(score)
-    return xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
 
 
 class EachClass(Step):
@@ -107,16 +102,10 @@ class EachClass(Step):
         return cls(every_knot, np.clip(every_value, 1e-6, 1.0))  # so that a wrong row costs at most about 14 nats
 
 
-def finite(logs: Any) -> Any:
-    """Return logarithms raised to a finite lowest number: an infinite one times a slope of 0 would be no number."""
-    xp = array_namespace(logs)
-    return xp.clip(logs, min=-(float(xp.finfo(logs.dtype).max) ** 0.5))
-
-
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     """Return log p and log(1 - p) of every class, both to full precision however close p is to 0 or 1.
 
-    Log p of an impossible class is -inf, and so is log(1 - p) of the only possible one.
+    Both are raised to a finite lowest number, because an infinite one times a slope of 0 would be no number.
 
     >>> log_p, log_rest = one_versus_rest(np.array([[0.0, 1e4]]))
     >>> log_p.tolist(), abs(log_rest).tolist()
@@ -134,7 +123,9 @@ def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     total = xp.sum(powers, axis=-1, keepdims=True)
     log_others = highest + xp.log(xp.clip(total, min=float(limits.smallest_normal)))
     at_most_half = xp.where(top, 0.0, xp.exp(log_p))
-    return log_p, xp.where(top, log_others, xp.log1p(-at_most_half))
+    log_rest = xp.where(top, log_others, xp.log1p(-at_most_half))
+    lowest = -(float(limits.max) ** 0.5)
+    return xp.clip(log_p, min=lowest), xp.clip(log_rest, min=lowest)
 
 
 def look_up(knots: Any, values: Any, at: Any) -> Any:

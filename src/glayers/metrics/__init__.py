@@ -6,6 +6,9 @@ lists its public names in its own `__all__`.
 
 import types
 
+from glayers.metrics.scores import *  # first, as METRICS has the order of the definitions
+
+# isort: split
 from glayers.metrics.bootstrap import *
 from glayers.metrics.calibration_errors import *
 from glayers.metrics.calibration_tests import *
@@ -13,7 +16,7 @@ from glayers.metrics.events import *
 from glayers.metrics.metric import *
 from glayers.metrics.outcomes import *
 from glayers.metrics.scorecard import *
-from glayers.metrics.scores import *
+from glayers.metrics.several_labels import *
 from glayers.metrics.streaming import *
 
 __all__ = sorted(name for name, value in vars().items() if name[0] != "_" and not isinstance(value, types.ModuleType))

@@ -23,7 +23,7 @@ A share of rows needs no resamples: its interval is exact (Clopper and Pearson, 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -35,7 +35,7 @@ from glayers.arrays import Array, Floats, effective_rows
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import ROUNDING, Rows, Scored, check_seed, distinct_scores
-from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
+from glayers.metrics.metric import Block, Metric, evaluate
 from glayers.progress import progress_bar
 
 __all__ = ["Interval"]
@@ -124,8 +124,8 @@ class Bootstrap:
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""
         plan = Resampling(rows, self)
-        with progress_bar(self.progress, what, len(class_ranges(rows, metrics)) * plan.n_batches) as advance:
-            found = evaluate(rows, metrics, plan.blocks, advance)
+        with progress_bar(self.progress, what, plan.n_batches) as advance:
+            found = evaluate(rows, metrics, plan.blocks(advance))
         evidence = Evidence.of(rows)
         columns = {}
         for metric in metrics:
@@ -181,11 +181,7 @@ class Bootstrapped:
         """
         unreliable = self._unreliable_because()
         one_sided = ""
-        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
-        if self.metric.kind == "share" and not self.is_difference:
-            low, high = self._exact_ends(level)
-        else:
-            low, high = [self._end(side * z, *self._correction()) for side in (-1, 1)]
+        low, high = self._ends(level)
         if self.metric.kind == "error" and not self.is_difference and not unreliable:
             low = min(low, self._lower_end(level))
             one_sided = self._one_sided_because(low)
@@ -193,28 +189,36 @@ class Bootstrapped:
             # Skewness may only raise it, and it is as far out as the upper of two ends, because rows that show a small
             # error by chance choose the bound.
             low = self.metric.lowest
-            high = max(self.value, self._end(z, 0.0, max(self._correction()[1], 0.0)))
+            z = _quantile((1 + level) / 2, self._degrees_of_freedom)
+            high = max(self.value, self._end(z, 0.0, max(self._correction[1], 0.0)))
         if not self.is_difference:
             low = max(low, self.metric.lowest)
             high = min(high, self.metric.highest)
         return Interval(self.value, low, high, self.standard_error, self.bias, unreliable, one_sided)
 
     def p_value(self) -> float:
-        """Return the smallest 1 - level whose interval excludes 0."""
-        from scipy.special import ndtri, stdtr  # on first use: importing it takes longer than glayers
+        """Return the smallest 1 - level whose interval excludes 0, within a millionth of itself."""
+        excluding, including = 1.0, 1e-17
+        if self._excludes_zero(1.0):
+            return 0.0
+        while excluding > including * (1 + 1e-6):
+            middle = math.sqrt(excluding * including)
+            if self._excludes_zero(1 - middle):
+                excluding = middle
+            else:
+                including = middle
+        return excluding
 
-        bias, acceleration = self._correction()
-        reached = -math.inf
-        for sign in (1, -1):
-            count = np.count_nonzero(sign * self.drawn <= 0)
-            moved = sign * float(ndtri((count + 1) / (len(self.drawn) + 1))) - bias
-            if abs(moved) < math.inf:
-                reached = max(reached, sign * (bias - moved / max(1 + acceleration * moved, _NEAR_POLE)))
-            if count == 0 and sign * self.value > 0:  # past the last resample, as in `_end`
-                with np.errstate(divide="ignore"):
-                    reached = max(reached, float(np.abs(self.value) / np.float64(self.standard_error)))
-        freedom = self._degrees_of_freedom
-        return min(1.0, 2 * float(stdtr(freedom, -reached / math.sqrt(1 + 1 / freedom))))
+    def _excludes_zero(self, level: float) -> bool:
+        low, high = self._ends(level)
+        return low > 0 or high < 0
+
+    def _ends(self, level: float) -> tuple[float, float]:
+        """Return both ends: exact ones of a share, else those of BCa."""
+        if self.metric.kind == "share" and not self.is_difference:
+            return self._exact_ends(level)
+        z = _quantile((1 + level) / 2, self._degrees_of_freedom)
+        return self._end(-z, *self._correction), self._end(z, *self._correction)
 
     def _end(self, z: float, bias: float, acceleration: float) -> float:
         """Return the resample that lies z standard errors from the middle, by Efron's formula."""
@@ -226,7 +230,7 @@ class Bootstrapped:
         # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
         place = round((last + 1) * float(ndtr(moved)), 9)
         nearest = math.ceil(place) if z > 0 else math.floor(place)
-        end = float(np.sort(self.drawn)[np.clip(nearest, 1, last) - 1])
+        end = float(self._ascending[np.clip(nearest, 1, last) - 1])
         # Beyond the last resample a normal distribution goes on.
         if self.standard_error < math.inf and z < 0 and place < 1:
             return min(end, self.value + z * self.standard_error)
@@ -280,6 +284,11 @@ class Bootstrapped:
         widened = _quantile(probability, few_units) / _quantile(probability, math.inf)
         return min(self.evidence.n_rows, share * (1 - share) / self.standard_error**2) / widened**2
 
+    @cached_property
+    def _ascending(self) -> Floats:
+        return np.sort(self.drawn)
+
+    @cached_property
     def _correction(self) -> tuple[float, float]:
         """Return the bias z0 and the acceleration a of BCa, both 0 without a jackknife."""
         from scipy.special import ndtri
@@ -382,7 +391,7 @@ class Resampling:
         self.n_batches = math.ceil((1 + self.n_left_out + self.n_resamples) / self._width)  # blocks in one pass
         self.seed = np.random.SeedSequence(settings.random_state)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self, advance: Callable[[], object] = int) -> Iterator[Block]:
         """Yield the columns in blocks that fit the cache: the sample, each block left out, each resample."""
         columns = self._columns()
         while counts := list(islice(columns, self._width)):
@@ -392,6 +401,7 @@ class Resampling:
             weights *= self.row_weights[:, None]
             weights /= weights.sum(axis=0)
             yield Block(weights)
+            advance()
 
     def _columns(self) -> Iterator[Array]:
         """Yield how often each unit counts, column by column."""

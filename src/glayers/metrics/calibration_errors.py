@@ -19,14 +19,14 @@ Brent's method finds the bandwidth in a dozen steps.
 """
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import BLOCK_ENTRIES, Bools, Floats, Ints, map_row_blocks
-from glayers.checks import refuse_outside_unit_interval, whole_number
+from glayers.arrays import Bools, Floats, Ints
+from glayers.checks import whole_number
 from glayers.metrics.events import (
     N_BINS,
     Event,
@@ -35,32 +35,36 @@ from glayers.metrics.events import (
     bin_of,
     check_event,
     check_rows,
+    class_events,
     last_of_ties,
-    rank_events,
     top,
 )
-from glayers.metrics.metric import Block, Metric, score, sums_by_place
+from glayers.metrics.metric import (
+    METRICS,
+    Block,
+    Evaluation,
+    Metric,
+    defined_by,
+    in_table,
+    of_each_class,
+    sums_by_place,
+)
 
-__all__ = [
-    "classwise_ece",
-    "classwise_ks",
-    "ece",
-    "ece_per_class",
-    "ks",
-    "ks_per_class",
-    "kuiper",
-    "mean_top_ks",
-    "smooth_ece",
-]
+__all__ = ["classwise_ece", "classwise_ks", "ece", "ece_per_class", "ks", "ks_per_class", "kuiper"]
+__all__ += ["mean_top_ks", "smooth_ece"]
 
 
 N_RANKS = 10
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
+_GUPTA = "Gupta et al., ICLR 2021"
+_KULL = "Kull et al., NeurIPS 2019"
+_FAR = 10.0  # standard errors: chance raises the sum in every bin; nearer to 0, 43 to 86 % of unflagged intervals cover
+_noisy = partial(Metric, trusted_from=_FAR)
+_rank_mean = partial(Metric, about="ranks", at_most=N_RANKS, trusted_from=4.0)
 
 
-def ks(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
-) -> float:
+@defined_by("KS", _GUPTA)
+def ks(event: Scored, block: Block) -> Floats:
     """KS calibration error of an event: the largest gap between cumulative score and cumulative outcome.
 
     Parameters
@@ -89,35 +93,7 @@ def ks(
     >>> round(ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 0], event=within_top(2)), 12)
     0.4
     """
-    return score(_ks, check_event(probabilities, labels, sample_weight, event=event))
-
-
-def kuiper(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
-) -> float:
-    """Kuiper calibration error of an event: the largest gap between score and outcome over any interval of scores.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event
-        As in `ks`.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1, at least `ks` and at most twice that. Kuiper, Indagationes Mathematicae 1960;
-        Arrieta-Ibarra et al., JMLR 2022.
-
-    Examples
-    --------
-    The running gap rises to 0.5, and two hits at 0.6 take it down to -0.3: 0.8 over 3 rows.
-
-    >>> from glayers import Confidences
-    >>> rows = Confidences([0.5, 0.6, 0.6], [0, 1, 1])
-    >>> round(3 * kuiper(rows), 12), round(3 * ks(rows), 12)
-    (0.8, 0.5)
-    """
-    return score(_kuiper, check_event(probabilities, labels, sample_weight, event=event))
+    return np.abs(block.cached(_running_gaps, event)).max(axis=0)
 
 
 def mean_top_ks(
@@ -144,11 +120,19 @@ def mean_top_ks(
     0.275
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    events = rank_events(rows, whole_number(n_ranks, "n_ranks", 1, rows.n_classes))
-    return sum(score(_ks, event) for event in events) / len(events)
+    at_most = whole_number(n_ranks, "n_ranks", 1, rows.n_classes)
+    return replace(METRICS["mean_top_ks"], at_most=at_most).score(rows)
 
 
-def classwise_ks(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+in_table(
+    _rank_mean(
+        "mean_top_ks", "KS, mean over top {} ranks", METRICS["ks"].evaluate, "Rahimi et al., 2020", function=mean_top_ks
+    )
+)
+
+
+@defined_by("KS, class-wise", _GUPTA, about="classes")
+def classwise_ks(event: Scored, block: Block) -> Floats:
     """Mean over classes of the KS error of "the label is this class".
 
     Parameters
@@ -167,7 +151,7 @@ def classwise_ks(probabilities: object, labels: object = None, *, sample_weight:
     >>> round(classwise_ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]), 12)  # (0.1 + 0.4 + 0.3) / 3
     0.266666666667
     """
-    return float(ks_per_class(probabilities, labels, sample_weight=sample_weight).mean())
+    return METRICS["ks"].evaluate(event, block)
 
 
 def ks_per_class(probabilities: object, labels: object = None, *, sample_weight: object = None) -> Floats:
@@ -189,68 +173,55 @@ def ks_per_class(probabilities: object, labels: object = None, *, sample_weight:
     [0.1, 0.4, 0.3]
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return error_of_each_class(rows, rows.weights)
+    return _per_class(METRICS["ks"].evaluate, rows)
 
 
-def running_gap(event: Scored) -> Any:
-    """Return the sparse matrix (segments, rows) whose product with weights is what each segment adds to the gap."""
-    from scipy.sparse import csr_array  # on first use: importing it takes longer than importing glayers
-
-    order = np.argsort(event.scores)
-    residuals = (event.scores - event.hits)[order]
-    starts = _segment_starts(event.scores[order], residuals < 0)
-    pointers = np.append(starts, len(order)).astype(np.int32)
-    return csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
+def _per_class(evaluate: Evaluation, rows: Rows) -> Floats:
+    return of_each_class(evaluate, class_events(rows), rows.weights[:, None])[:, 0]
 
 
-def _running_gaps(block: Block, event: Scored) -> Floats:
-    """Return the running gap wherever it may turn, (points, b)."""
-    return np.cumsum(event.cached(running_gap) @ block.weights, axis=0)
+@defined_by("Kuiper", "Arrieta-Ibarra et al., JMLR 2022", trusted_from=4.0)
+def kuiper(event: Scored, block: Block) -> Floats:
+    """Kuiper calibration error of an event: the largest gap between score and outcome over any interval of scores.
 
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `ks`.
 
-def _segment_starts(scores: Floats, falls: Bools) -> Ints:
-    """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
-    first = np.flatnonzero(np.append(True, last_of_ties(scores)[:-1]))  # rows of equal score enter together
-    any_falls = np.logical_or.reduceat(falls, first)
-    any_rises = np.logical_or.reduceat(~falls, first)
-    turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
-    return first[np.append(True, turns)]
+    Returns
+    -------
+    float
+        A number from 0 to 1, at least `ks` and at most twice that. Kuiper, Indagationes Mathematicae 1960;
+        Arrieta-Ibarra et al., JMLR 2022.
 
+    Examples
+    --------
+    The running gap rises to 0.5, and two hits at 0.6 take it down to -0.3: 0.8 over 3 rows.
 
-def error_of_each_class(rows: Rows, weights: Floats) -> Floats:
-    """Return the KS error of "the label is this class", for each of the rows' classes."""
-    return _of_each_class(rows, weights, _ks_of_residuals)
-
-
-def _of_each_class(rows: Rows, weights: Floats, error: Callable[[Floats, Floats], float]) -> Floats:
-    """Return an error of "the label is this class" by the scores and weight * (score - hit), for each class."""
-    chosen = rows.classes or range(rows.n_classes)
-
-    def errors(part: slice) -> list[float]:
-        classes = chosen[part]
-        columns = rows.probabilities[:, classes.start : classes.stop].T.astype(np.float64, order="C")
-        refuse_outside_unit_interval(columns.T, "probabilities")
-        numbered = zip(classes, columns, strict=True)
-        return [error(scores, weights * (scores - (rows.labels == c))) for c, scores in numbered]
-
-    # A cache line of a row holds some columns; of many rows fewer are copied, which bounds the memory.
-    width = max(1, min(32, 1_000_000 // len(weights)))
-    return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
-
-
-def _ks_of_residuals(scores: Floats, residuals: Floats) -> float:
-    order = np.argsort(scores)
-    gaps = np.abs(np.cumsum(residuals[order]))
-    return float(gaps[last_of_ties(scores[order])].max())
-
-
-def _ks(event: Scored, block: Block) -> Floats:
-    return np.abs(block.cached(_running_gaps, event)).max(axis=0)
-
-
-def _kuiper(event: Scored, block: Block) -> Floats:
+    >>> from glayers import Confidences
+    >>> rows = Confidences([0.5, 0.6, 0.6], [0, 1, 1])
+    >>> round(3 * kuiper(rows), 12), round(3 * ks(rows), 12)
+    (0.8, 0.5)
+    """
     gaps = block.cached(_running_gaps, event)
     return np.maximum(gaps.max(axis=0), 0.0) - np.minimum(gaps.min(axis=0), 0.0)  # the gap starts at 0
+
+
+def _ece(event: Scored, block: Block, n_bins: int = N_BINS) -> Floats:
+    return np.abs(event.cached(_bin_gaps, n_bins) @ block.weights).sum(axis=0)
+
+
+def _bin_gaps(event: Scored, n_bins: int) -> Any:
+    """Return what each row adds to the gap of its bin."""
+    place = bin_of(event.scores, inner_edges(n_bins))
+    return sums_by_place(place[:, None], (event.scores - event.hits)[:, None], n_bins)
+
+
+def inner_edges(n_bins: int) -> Floats:
+    """Return the edges between equal-width bins."""
+    number = whole_number(n_bins, "n_bins", least=1)
+    return np.arange(1, number) / number
 
 
 def ece(
@@ -286,8 +257,10 @@ def ece(
     >>> round(ece([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 2, 2]), 12)  # (2 * 0.4 + 0.4) / 3
     0.4
     """
-    n_bins = whole_number(n_bins, "n_bins", least=1)
-    return score(_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins)
+    evaluate = partial(_ece, n_bins=whole_number(n_bins, "n_bins", least=1))
+    return replace(METRICS["ece"], evaluate=evaluate).score(
+        check_event(probabilities, labels, sample_weight, event=event)
+    )
 
 
 def classwise_ece(
@@ -313,6 +286,10 @@ def classwise_ece(
     return float(ece_per_class(probabilities, labels, sample_weight=sample_weight, n_bins=n_bins).mean())
 
 
+in_table(_noisy("ece", "ECE, 15 equal-width bins", _ece, "Naeini et al., AAAI 2015", function=ece))
+in_table(_noisy("classwise_ece", "ECE, class-wise", _ece, _KULL, about="classes", function=classwise_ece))
+
+
 def ece_per_class(
     probabilities: object, labels: object = None, *, sample_weight: object = None, n_bins: int = N_BINS
 ) -> Floats:
@@ -334,12 +311,11 @@ def ece_per_class(
     [0.2, 0.4, 0.4]
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _ece_per_class(rows, rows.weights, whole_number(n_bins, "n_bins", least=1))
+    return _per_class(partial(_ece, n_bins=whole_number(n_bins, "n_bins", least=1)), rows)
 
 
-def smooth_ece(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
-) -> float:
+@defined_by("ECE, smooth", "Blasiok and Nakkiran, ICLR 2024", trusted_from=6.0)
+def smooth_ece(event: Scored, block: Block) -> Floats:
     """Smooth calibration error of an event.
 
     Parameters
@@ -363,38 +339,33 @@ def smooth_ece(
     >>> round(smooth_ece([[0.75, 0.25]] * 4, [0, 0, 0, 1]), 6)
     0.0
     """
-    return score(_smooth_ece, check_event(probabilities, labels, sample_weight, event=event))
-
-
-def inner_edges(n_bins: int) -> Floats:
-    """Return the edges between equal-width bins."""
-    number = whole_number(n_bins, "n_bins", least=1)
-    return np.arange(1, number) / number
-
-
-def _bin_gaps(event: Scored, n_bins: int) -> Any:
-    """Return what each row adds to the gap of its bin."""
-    place = bin_of(event.scores, inner_edges(n_bins))
-    return sums_by_place(place[:, None], (event.scores - event.hits)[:, None], n_bins)
-
-
-def _ece(event: Scored, block: Block, n_bins: int = N_BINS) -> Floats:
-    return np.abs(event.cached(_bin_gaps, n_bins) @ block.weights).sum(axis=0)
-
-
-def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
-    """Return the ECE of "the label is this class", for each of the rows' classes."""
-    edges = inner_edges(n_bins)
-    return _of_each_class(rows, weights, lambda scores, residuals: _ece_of_residuals(scores, residuals, edges))
-
-
-def _ece_of_residuals(scores: Floats, residuals: Floats, edges: Floats) -> float:
-    return float(np.abs(np.bincount(bin_of(scores, edges), residuals)).sum())
-
-
-def _smooth_ece(event: Scored, block: Block) -> Floats:
     densities = np.ascontiguousarray((event.cached(_residual_sums) @ block.weights).T)
     return np.array([_error_of_residuals(density) for density in densities])
+
+
+def running_gap(event: Scored) -> Any:
+    """Return the sparse matrix (segments, rows) whose product with weights is what each segment adds to the gap."""
+    from scipy.sparse import csr_array  # on first use: importing it takes longer than importing glayers
+
+    order = np.argsort(event.scores)
+    residuals = (event.scores - event.hits)[order]
+    starts = _segment_starts(event.scores[order], residuals < 0)
+    pointers = np.append(starts, len(order)).astype(np.int32)
+    return csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
+
+
+def _running_gaps(block: Block, event: Scored) -> Floats:
+    """Return the running gap wherever it may turn, (points, b)."""
+    return np.cumsum(event.cached(running_gap) @ block.weights, axis=0)
+
+
+def _segment_starts(scores: Floats, falls: Bools) -> Ints:
+    """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
+    first = np.flatnonzero(np.append(True, last_of_ties(scores)[:-1]))  # rows of equal score enter together
+    any_falls = np.logical_or.reduceat(falls, first)
+    any_rises = np.logical_or.reduceat(~falls, first)
+    turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
+    return first[np.append(True, turns)]
 
 
 def _residual_sums(event: Scored) -> Any:
@@ -417,9 +388,7 @@ def _error_of_residuals(density: Floats) -> float:
 
     def excess(log_bandwidth: float) -> float:
         """How far log(error) lies above log(bandwidth): it falls with slope -1 or steeper."""
-        variance = math.exp(2 * log_bandwidth)
-        kept = np.searchsorted(-exponent, 45.0 / variance)  # e^-45 is lost in rounding
-        smoothed = idct(spectrum[:kept] * np.exp(variance * exponent[:kept]), n=_GRID)
+        smoothed = idct(spectrum * np.exp(math.exp(2 * log_bandwidth) * exponent))
         return math.log(np.abs(smoothed).mean() + 1e-300) - log_bandwidth
 
     # Smoothing takes area away, but never so much that less than the integral is left.
@@ -430,25 +399,3 @@ def _error_of_residuals(density: Floats) -> float:
     if excess(math.log(lowest)) <= 0:
         return lowest
     return math.exp(brentq(excess, math.log(lowest), math.log(highest), xtol=1e-13))
-
-
-_GUPTA = "Gupta et al., ICLR 2021"
-_RAHIMI = "Rahimi et al., 2020"
-_ARRIETA = "Arrieta-Ibarra et al., JMLR 2022"
-_NAEINI = "Naeini et al., AAAI 2015"
-_BLASIOK = "Blasiok and Nakkiran, ICLR 2024"
-_KULL = "Kull et al., NeurIPS 2019"
-_FAR = 10.0  # standard errors: chance raises the sum in every bin; nearer to 0, 43 to 86 % of unflagged intervals cover
-_noisy = partial(Metric, trusted_from=_FAR)
-_rank_mean = partial(Metric, about="ranks", at_most=N_RANKS, trusted_from=4.0)
-
-
-METRICS = (
-    Metric("ks", "KS", _ks, _GUPTA),
-    _rank_mean("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI),
-    Metric("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
-    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA, trusted_from=4.0),
-    _noisy("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
-    _noisy("classwise_ece", "ECE, class-wise", _ece, _KULL, about="classes", over_classes=_ece_per_class),
-    Metric("smooth_ece", "ECE, smooth", _smooth_ece, _BLASIOK, trusted_from=6.0),
-)

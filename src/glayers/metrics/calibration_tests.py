@@ -5,15 +5,14 @@ The reference is what a calibrated model shows on the same rows (`null_distribut
 `calibration_test` is the default answer to "is it calibrated?": a few tests with different blind spots, as one test. KS
 of the confidence adds up errors of one sign; where over- and underconfidence alternate, they cancel. ECE sees these,
 bin by bin. Neither sees anything below the top class: KS of rank 2 and KS of all classes do. Labels are drawn once for
-all tests. The smallest p-value is compared with the smallest p-values of the same draws, so the level is exact whatever
-the dependence between the tests, and tests that agree cost no power. Westfall and Young, "Resampling-Based Multiple
-Testing", 1993.
+all tests. The largest error, in standard deviations, is compared with the largest errors of the same draws, so the
+level is exact whatever the dependence between the tests, and tests that agree cost no power. Westfall and Young,
+"Resampling-Based Multiple Testing", 1993.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
 
@@ -21,28 +20,15 @@ import numpy as np
 
 from glayers.activations import softmax
 from glayers.arrays import Bools, Floats, Ints
-from glayers.checks import whole_number
+from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.calibration_errors import error_of_each_class, inner_edges
-from glayers.metrics.events import (
-    BIN_EDGES,
-    N_BINS,
-    ROUNDING,
-    Event,
-    Rows,
-    Scored,
-    as_event,
-    check_any,
-    check_event,
-    check_rows,
-    distinct_scores,
-    label,
-    rank,
-    top,
-)
+from glayers.metrics import events
+from glayers.metrics.calibration_errors import inner_edges
+from glayers.metrics.events import BIN_EDGES, N_BINS, ROUNDING, Event, Rows, Scored, check_any, check_event, top
+from glayers.metrics.metric import METRICS
 from glayers.metrics.null_distribution import RunningSum, generator, in_cells, label_law, redraw
 from glayers.predictions import Predictions
-from glayers.text_tables import html_table, json_ready, p_text, two_digits
+from glayers.text_tables import html_table, json_ready, p_text, plural, two_digits
 
 __all__ = ["CalibrationTest", "OmnibusTest", "calibration_test", "classwise_ks_test", "ece_test", "ks_test"]
 
@@ -64,9 +50,9 @@ _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _LABELS = {"ks": "KS ({})", "ece": "ECE ({})", _RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
 _BELOW_THE_TOP = {
-    (_RANK_2,): "the second class is",
-    (_CLASSES,): "the classes taken together are",
-    (_RANK_2, _CLASSES): "classes below the top are",
+    (_RANK_2,): "the second probability is",
+    (_CLASSES,): "the other class probabilities are",
+    (_RANK_2, _CLASSES): "the other class probabilities are",
 }
 
 
@@ -208,22 +194,26 @@ class OmnibusTest:
     @property
     def finding(self) -> str:
         """The answer in words, without numbers but that of the rows."""
-        rows = f"{self.rows:,} rows"
+        rows = plural(self.rows, "row")
         if self.groups is not None:
             rows += f" in {self.groups:,} groups"
         if self.verdict == "calibrated":
-            return f"calibrated, as far as {rows} can tell"
-        if self.verdict == "as calibrated as the rows allow":
-            enough = f"{self.rows_needed:,} calibration rows"
-            return f"as calibrated as its calibration rows allow; about {enough} would make it nearly perfect"
-        if self.undecided:
-            return f"{self.verdict} to tell whether the model is calibrated: {rows}"
+            return f"{rows} show no miscalibration"
         below = _BELOW_THE_TOP.get(self.rejecting)
+        if self.verdict == "as calibrated as the rows allow":
+            if below is None:
+                return "the error that remains is as expected from so few calibration rows"
+            if self.detectable > TOLERANCE:
+                return "the other class probabilities need more calibration rows"
+            return "the top probability shows no error, but the other classes need more calibration rows"
+        if self.undecided:
+            verb = "is" if rows == "1 row" else "are"
+            return f"{rows} {verb} too few to tell whether the model is calibrated"
         if below is None:
             return "not calibrated"
         if self.detectable > TOLERANCE:
-            return f"{below} not calibrated; {rows} are too few to tell whether the {self.event} is"
-        return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} not"
+            return f"{below} wrong; {rows} are too few to tell whether the top probability is right"
+        return f"the top probability is right, as far as {rows} can tell, but {below} not"
 
     def _label(self, name: str) -> str:
         """Return the name of a test as people read it."""
@@ -241,6 +231,8 @@ class OmnibusTest:
             return f"{found}; significant: {', '.join(map(self._label, self.rejecting))}"
         if self.undecided and not math.isnan(self.detectable):
             found += f"; only errors above about {two_digits(100 * self.detectable)} points would show"
+        if self.verdict == "as calibrated as the rows allow":
+            found += f"; about {self.rows_needed:,} would suffice"
         if self.verdict == "calibrated":
             found += f"; an error of {two_digits(100 * self.detectable)} points would show"
         return found
@@ -280,7 +272,7 @@ def calibration_test(
         temperature, vector, matrix and Dirichlet scaling, which know the sampling error of their coefficients; without
         an event.
     n_resamples
-        The number of draws; None means 999, or 199 from five million probabilities on.
+        The number of draws; None means 999, or 199 from five million probabilities on, and more for levels near 1.
     level
         The level of all tests together.
     random_state
@@ -297,31 +289,30 @@ def calibration_test(
     --------
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
     >>> found = calibration_test(p, y)
-    >>> print(found)
-    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p <= 0.001)
+    >>> print(found.finding)
+    the other class probabilities are wrong; 100 rows are too few to tell whether the top probability is right
     >>> found.rejected, found.rejecting
     (True, ('rank_2_ks', 'classwise_ks'))
     """
-    given = check_any(probabilities, labels, sample_weight, groups, strict=True)
-    asked = top if event is None else as_event(event)
+    given = check_any(probabilities, labels, sample_weight, groups)
+    asked = top if event is None else events.as_event(event)
     scored = check_event(given, event=asked)
     if event is not None:
         given = scored
-    if n_resamples is None:
-        n_resamples = _DRAWS
-        if len(given) * max(1, given.n_classes) >= _MANY_ENTRIES:
-            n_resamples = FEWER_DRAWS
-    rng = generator(n_resamples, level, random_state)
     rows, statistics = _statistics(given, scored)
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
-    least = math.ceil(len(statistics) / (1 - level) - ROUNDING) - 1
+    least = math.ceil(len(statistics) / (1 - number_between(level, "level", 0, 1)) - ROUNDING) - 1
+    if n_resamples is None:
+        many = len(given) * max(1, given.n_classes) >= _MANY_ENTRIES
+        n_resamples = max(least, FEWER_DRAWS if many else _DRAWS)
+    rng = generator(n_resamples, level, random_state)
     whole_number(n_resamples, f"for {len(statistics)} tests at level {level:g}, n_resamples", least)
     drawn = redraw(rows, list(statistics.values()), n_resamples, rng, progress)
     tests, adjusted = _compared(statistics, drawn, level)
     tests["ks"] = replace(tests["ks"], value=RunningSum(scored).error)  # cells hide a little of it, also in draws
     allowed = None
     needed = None
-    weighted = isinstance(rows, Rows) and rows.cached(label_law) is not None
+    weighted = isinstance(given, Rows) and given.cached(label_law) is not None
     if isinstance(given, Rows) and not weighted and _knows_its_error(calibrator, before, given):
         count = min(n_resamples, max(least, FEWER_DRAWS))
         truths = calibrator.plausible(before, count, random_state)
@@ -334,7 +325,7 @@ def calibration_test(
     if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
     about = "confidence" if asked == top else asked.name
-    detectable = detectable_error(scored, tests["ks"], len(tests), weighted)
+    detectable = detectable_error(scored.n_units, tests["ks"], len(tests))
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable, allowed, needed)
 
 
@@ -363,16 +354,18 @@ def _compared(
 ) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
     """Compare errors with those of draws; return the tests, and their p-values adjusted for each other.
 
-    They are adjusted by the smallest p-values of the same draws, and nan if groups are too few.
+    They are adjusted by the largest errors of the same draws, in standard deviations, and nan if groups are too few.
     """
     tests = {}
     for (name, statistic), errors in zip(statistics.items(), drawn.T, strict=True):
         tests[name] = _tested(statistic, errors, level)
     if np.isnan(drawn).any():
         return tests, dict.fromkeys(tests, math.nan)
-    values = [test.value for test in tests.values()]
-    p_values = np.column_stack([_p_values(errors) for errors in np.vstack([values, drawn]).T])
-    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
+    # Each error is compared with all others in the same way, so any function of them that is the same for all will do.
+    errors = np.vstack([[test.value for test in tests.values()], drawn])
+    spreads = errors.std(axis=0)
+    standardised = (errors - errors.mean(axis=0)) / np.where(spreads > ROUNDING, spreads, 1.0)
+    adjusted = step_down(standardised[0], standardised[1:]).tolist()
     # Groups that fail unseen may have raised the p-value of a single test above that of its draws.
     return tests, {name: max(p, tests[name].p_value) for name, p in zip(tests, adjusted, strict=True)}
 
@@ -426,7 +419,7 @@ def ks_test(
     0.15, p <= 0.001: a calibrated model shows 0.03589 on average and at most 0.09 in 95 % of cases
     """
     given = check_any(probabilities, labels, sample_weight, groups)
-    return _test_event(given, event, None, n_resamples, level, random_state)
+    return _test_event(given, event, None, n_resamples, level, generator(n_resamples, level, random_state))
 
 
 def ece_test(
@@ -468,7 +461,8 @@ def ece_test(
     (0.15, True)
     """
     given = check_any(probabilities, labels, sample_weight, groups)
-    return _test_event(given, event, inner_edges(n_bins), n_resamples, level, random_state)
+    rng = generator(n_resamples, level, random_state)
+    return _test_event(given, event, inner_edges(n_bins), n_resamples, level, rng)
 
 
 def classwise_ks_test(
@@ -508,7 +502,7 @@ def classwise_ks_test(
     >>> round(test.value, 12), test.p_value < 0.01
     (0.1, True)
     """
-    rows = check_rows(probabilities, labels, sample_weight, strict=True)
+    rows = events.check_rows(probabilities, labels, sample_weight)
     rng = generator(n_resamples, level, random_state)
     if rows.groups is not None:
         raise BadPredictions(
@@ -575,9 +569,9 @@ def _drawn_event(given: Rows | Scored, event: Event | str, edges: Floats) -> tup
     if isinstance(given, Scored):
         p = np.column_stack([1 - scored.scores, scored.scores])
         given = Rows(p, scored.hits.astype(np.int64), given_weights=scored.given_weights, groups=scored.groups)
-        event = label(1)
+        event = events.label(1)
     if given.cached(label_law) is not None:
-        return given, scored, as_event(event).classes_of(given)
+        return given, scored, events.as_event(event).classes_of(given)
     cells = in_cells(scored, edges)
     return cells, cells, None
 
@@ -590,22 +584,16 @@ def _statistics(given: Rows | Scored, scored: Scored) -> "tuple[Rows | Scored, d
     named = top.classes_of(given)
     found: dict[str, TestedError] = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, BIN_EDGES)}
     if given.n_classes > 2:  # of two classes the second is not new
-        found[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
+        found[_RANK_2] = RunningSum(events.rank(2).of(given), events.rank(2).classes_of(given))
     if given.groups is None:
         found[_CLASSES] = ClassErrors(given)
     return given, found
 
 
 def _test_event(
-    given: Rows | Scored,
-    event: Event | str,
-    edges: Floats | None,
-    n_resamples: int,
-    level: float,
-    random_state: int | None,
+    given: Rows | Scored, event: Event | str, edges: Floats | None, n_resamples: int, level: float, rng: Any
 ) -> CalibrationTest:
     """Test the ECE of an event in bins with these edges, or its KS error without edges."""
-    rng = generator(n_resamples, level, random_state)
     rows, drawn_event, named = _drawn_event(given, event, BIN_EDGES if edges is None else edges)
     running = RunningSum(drawn_event, named, edges)
     found = _tested(running, redraw(rows, [running], n_resamples, rng)[:, 0], level)
@@ -621,7 +609,7 @@ def _tested(statistic: "TestedError", drawn: Floats, level: float) -> Calibratio
     make the model calibrated, with probability gap / (gap + gap if failed).
     """
     found = compare_with_draws(statistic.error, drawn, level)
-    if isinstance(statistic, ClassErrors) or statistic.groups is None or found.too_few_groups:
+    if statistic.groups is None or found.too_few_groups:
         return found
     signs = statistic.signs()
     sizes = np.bincount(statistic.groups)
@@ -641,22 +629,20 @@ def _tested(statistic: "TestedError", drawn: Floats, level: float) -> Calibratio
 class ClassErrors:
     """The mean KS error over classes, of the observed labels and, when it is called, of drawn ones."""
 
+    groups = None
+
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self.error = float(error_of_each_class(rows, rows.weights).mean())
+        self.error = METRICS["classwise_ks"].score(rows)
 
     def __call__(self, batch: Ints, weights: Floats) -> Floats:
         """Return the error for each line of labels (b, n) and weights (b or 1, n)."""
         if self.rows.cached(label_law) is None:
-            return np.array([self._of_labels(labels).mean() for labels in batch])
-        errors = []
-        for labels, own in zip(batch, weights, strict=True):
-            errors.append(error_of_each_class(replace(self.rows, labels=labels), own).mean())
-        return np.array(errors)
-
-    @cached_property
-    def _of_labels(self) -> Callable[[Ints], Floats]:
-        return _class_errors_of_labels(self.rows)
+            of_labels = self.rows.cached(_class_errors_of_labels)
+            return np.array([of_labels(labels).mean() for labels in batch])
+        drawn = zip(batch, weights, strict=True)
+        metric = METRICS["classwise_ks"]
+        return np.array([metric.score(replace(self.rows, labels=labels, given_weights=own)) for labels, own in drawn])
 
 
 TestedError: TypeAlias = RunningSum | ClassErrors
@@ -669,7 +655,7 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
     class, so n places decide a resample, not n * k: what the scores add up to at each of them is computed once.
 
     >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]
-    >>> _class_errors_of_labels(check_rows(p, y))(np.array(y)).round(12).tolist()
+    >>> _class_errors_of_labels(events.check_rows(p, y))(np.array(y)).round(12).tolist()
     [0.1, 0.4, 0.3]
     """
     shape = rows.probabilities.shape
@@ -679,7 +665,7 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
     total = np.empty(shape[1])
     for c in range(shape[1]):
         scores = rows.probabilities[:, c].astype(np.float64)
-        different, place[:, c] = distinct_scores(scores)
+        different, place[:, c] = events.distinct_scores(scores)
         ends = np.cumsum(np.bincount(place[:, c], rows.weights * scores, len(different)))
         through[:, c] = ends[place[:, c]]
         before[:, c] = np.append(0.0, ends)[place[:, c]]
@@ -708,48 +694,29 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
     return errors
 
 
-def _p_values(errors: Floats) -> Floats:
-    """Return the share of all errors that reach each of them, less a part of one error that breaks ties between tests.
-
-    Each error is compared with all others in the same way, so any function of them that is the same for all will do.
-    Without the part, which grows with the error, ties of small p-values would make the combined test conservative.
-
-    >>> np.ceil(4 * _p_values(np.array([0.3, 0.1, 0.4, 0.2]))).tolist()
-    [2.0, 4.0, 1.0, 3.0]
-    """
-    ascending = np.sort(errors)
-    below = [np.searchsorted(at_least_as_large(ascending, error), True) for error in errors]
-    spread = errors.std()
-    part = np.full(len(errors), 0.5)
-    if spread > ROUNDING:
-        part += np.arctan((errors - errors.mean()) / spread) / np.pi
-    return 1 - (np.array(below) + part) / len(errors)
-
-
-def detectable_error(event: Scored, test: CalibrationTest, n_tests: int, by_label: bool = False) -> float:
-    """Return the KS error of the event that the joint test of `n_tests` would find with probability `POWER`.
+def detectable_error(n_units: float, test: CalibrationTest, n_tests: int) -> float:
+    """Return the KS error of an event that the joint test of `n_tests` would find with probability `POWER`.
 
     A test that does not reject says little if it could hardly have rejected. Suppose that the model is off by the same
     amount everywhere. The running sum then ends about as far from 0 as this KS error, give or take its standard
-    deviation. The test rejects with the stated power if the error exceeds the critical value by a quantile of that
-    deviation. Other errors of the same size are harder or easier to find; this is a yardstick, not a bound. `test` is
-    the KS test of the event alone; `by_label` says that weights are a function of the label. The error is nan if groups
-    are too few to tell.
+    deviation: of Brownian motion, max |B(t)| has a mean of sqrt(pi / 2) deviations. The larger the error of a sure
+    model, the more uncertain are its outcomes: the variance grows by at most error / n_units. So the error solves
+
+        error = critical + z sqrt(deviation^2 + error / n_units)
+
+    Other errors of the same size are harder or easier to find; this is a yardstick, not a bound. `test` is the KS test
+    of the event alone. The error is nan if groups are too few to tell.
     """
     if test.too_few_groups:
         return math.nan
     allowed = 1 - test.level
     critical = test.bound * _height(allowed / n_tests) / _height(allowed)
-    independent = _deviation(event, 0.0)
-    wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
-    if (event.groups is not None or by_label) and independent > 0:
-        # Of Brownian motion, max |B(t)| has the mean sqrt(pi / 2): the KS error in standard deviations.
-        wider = max(1.0, test.expected / (math.sqrt(math.pi / 2) * independent))
-    error = critical
-    for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time
-        error = critical + NormalDist().inv_cdf(POWER) * wider * _deviation(event, error)
+    z = NormalDist().inv_cdf(POWER)
+    deviation = test.expected / math.sqrt(math.pi / 2)
+    added = z**2 / (2 * n_units)
+    error = critical + added + math.sqrt((z * deviation) ** 2 + added**2 + 2 * added * critical)
     # Even a model that is always sure must have had the chance to be wrong.
-    once_seen = 1 - (1 - POWER) ** (1 / event.n_units)
+    once_seen = 1 - (1 - POWER) ** (1 / n_units)
     return min(1.0, max(error, once_seen))
 
 
@@ -759,12 +726,3 @@ def _height(probability: float) -> float:
     By reflection: 4 * P(B(1) > height), less than a hundredth off for probabilities up to 0.6.
     """
     return NormalDist().inv_cdf(1 - probability / 4)
-
-
-def _deviation(event: Scored, error: float) -> float:
-    """Return the standard deviation of the sum of weight * hit if all scores are too high, or too low, by an error."""
-    variances = []
-    for shift in (-error, error):
-        rates = np.clip(event.scores + shift, 0.0, 1.0)
-        variances.append(float(event.weights**2 @ (rates * (1 - rates))))
-    return math.sqrt(max(variances))

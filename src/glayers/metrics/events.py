@@ -3,9 +3,7 @@
 Every calibration metric is about one event per row: "the top class is the label", "the class at rank 2 is the label",
 "the label is among the top 5", "the label is cat". A calibrated model is right about each of them.
 
-This is also the one place that checks what a caller passes. Reading 25 million probabilities only to check them would
-cost more than most metrics. So shapes and labels are always checked, and values where a metric reads them anyway;
-`scorecard`, `intervals` and the tests that redraw labels check everything.
+This is also the one place that checks what a caller passes; metrics trust it.
 
 Weights say how important a row is and are divided by their sum. Where a metric needs the number of rows, weights count
 as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965. Rows that occurred several times have
@@ -13,7 +11,7 @@ counts instead (`Predictions`), and are repeated here.
 """
 
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
@@ -23,8 +21,8 @@ import numpy as np
 from glayers import checks
 from glayers.activations import probabilities_and_losses
 from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, few_rows_note, row_blocks, to_floats
-from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
-from glayers.errors import BadPredictions, GlayersWarning, shown
+from glayers.checks import items_of, whole_number
+from glayers.errors import WITHOUT_GROUPS, BadPredictions, GlayersWarning, shown
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "positive", "rank", "top", "within_top"]
@@ -67,14 +65,9 @@ class Event:
         if self == top and type(self.which) is int:  # not True, which equals 1
             return rows.top
         named = self.classes_of(rows)
-        name = "probabilities"
-        if self.kind == "within top":
-            name = f"sums of the {self.which} highest probabilities"
-        elif self.kind == "one of":
-            name = "sums of the probabilities of these classes"
         scores = np.take_along_axis(rows.probabilities, named, axis=1).sum(axis=1, dtype=np.float64)
         hits = (named == rows.labels[:, None]).any(axis=1)
-        return rows.scored(scores, hits, name)
+        return rows.scored(scores, hits)
 
     def classes_of(self, rows: "Rows") -> Ints:
         """Return the classes (n, r) of each row that make the event happen if they are the label."""
@@ -86,10 +79,11 @@ class Event:
             return rows.top_classes(whole_number(which, "r", 1, n_classes))
         if self.kind == "positive class" and n_classes != 2:
             raise BadPredictions(f"these rows have {n_classes} classes, so none is positive; use label(c)")
+        name = "one_of"
         if self.kind != "one of":
-            chosen = [whole_number(_class_number(rows, which), "label", 0, n_classes - 1)]
-        else:
-            chosen = sorted({whole_number(_class_number(rows, c), "one_of", 0, n_classes - 1) for c in which})
+            name = "label"
+            which = (which,)
+        chosen = sorted({whole_number(_class_number(rows, c), name, 0, n_classes - 1) for c in which})
         return np.broadcast_to(np.asarray(chosen), (len(rows), len(chosen)))
 
     def __str__(self) -> str:
@@ -220,6 +214,10 @@ class Memoized:
             cache[key] = make(self, *settings)
         return cache[key]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what was computed: it is large, and pickle has no names for the functions."""
+        return {name: value for name, value in vars(self).items() if name != "_cache"}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Weighted(Memoized):
@@ -252,7 +250,8 @@ class Weighted(Memoized):
             return np.arange(len(self))
         names, numbers = np.unique(self.groups, return_inverse=True)
         if len(names) < 2:
-            raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
+            reason = "groups must hold at least 2 different values; one group says nothing about chance"
+            raise BadPredictions(f"{reason}. {WITHOUT_GROUPS}")
         return numbers
 
     @cached_property
@@ -296,15 +295,11 @@ class Scored(Weighted):
 
 @dataclass(frozen=True, eq=False)
 class Rows(Weighted):
-    """Probabilities (n, k) and labels (n,).
-
-    `classes` are those that class-wise metrics add up, None for all: many classes are sorted some at a time.
-    """
+    """Probabilities (n, k) and labels (n,)."""
 
     probabilities: Array
     labels: Ints
     class_names: tuple[str, ...] | None = None
-    classes: range | None = None
     losses: Floats | None = None  # log loss of each row, where logits are known
 
     def __len__(self) -> int:
@@ -315,9 +310,8 @@ class Rows(Weighted):
         """The number of classes."""
         return int(self.probabilities.shape[1])
 
-    def scored(self, scores: Floats, hits: Bools, name: str = "probabilities") -> Scored:
-        """Return an event of these rows, after checking that its scores are probabilities."""
-        refuse_outside_unit_interval(scores, name)
+    def scored(self, scores: Floats, hits: Bools) -> Scored:
+        """Return an event of these rows."""
         return Scored(scores, hits.astype(np.float64), given_weights=self.given_weights, groups=self.groups)
 
     def is_class(self, classes: Ints) -> Scored:
@@ -351,15 +345,12 @@ def rank_events(rows: Rows, n_ranks: int) -> list[Scored]:
     return [rows.is_class(classes) for classes in rows.cached(Rows.top_classes, n_ranks).T]
 
 
-def class_events(rows: Rows) -> list[Scored]:
-    """Return the events "the label is this class" of the rows' classes."""
-    classes = rows.classes or range(rows.n_classes)
-    events = []
-    for first in range(classes.start, classes.stop, 32):  # a cache line of a row is used whole
-        stop = min(first + 32, classes.stop)
-        columns = rows.probabilities[:, first:stop].T.astype(np.float64, order="C")
-        events += [rows.scored(scores, rows.labels == c) for c, scores in enumerate(columns, start=first)]
-    return events
+def class_events(rows: Rows) -> Iterator[Scored]:
+    """Yield the events "the label is this class" of all classes."""
+    for first in range(0, rows.n_classes, 32):  # a cache line of a row is used whole
+        columns = rows.probabilities[:, first : first + 32].T.astype(np.float64, order="C")
+        for c, scores in enumerate(columns, start=first):
+            yield rows.scored(scores, rows.labels == c)
 
 
 def _class_number(rows: Rows, c: int | str) -> int:
@@ -396,11 +387,9 @@ def bin_of(scores: Floats, edges: Floats) -> Ints:
     return np.searchsorted(edges + ROUNDING, scores, side="left")
 
 
-def check_rows(
-    given: object, labels: object = None, sample_weight: object = None, groups: object = None, *, strict: bool = False
-) -> Rows:
-    """Check the probabilities of all classes and what comes with them; `strict` checks every value."""
-    rows = check_any(given, labels, sample_weight, groups, strict=strict)
+def check_rows(given: object, labels: object = None, sample_weight: object = None, groups: object = None) -> Rows:
+    """Check the probabilities of all classes and what comes with them."""
+    rows = check_any(given, labels, sample_weight, groups)
     if isinstance(rows, Scored):
         raise BadPredictions("this needs the probabilities of all classes: pass an array or Predictions")
     return rows
@@ -431,12 +420,12 @@ def as_event(event: object) -> Event:
 
 
 def check_any(
-    given: object, labels: object = None, sample_weight: object = None, groups: object = None, *, strict: bool = False
+    given: object, labels: object = None, sample_weight: object = None, groups: object = None
 ) -> Rows | Scored:
     """Check an array of probabilities with its labels, `Predictions` or `Confidences`; warn of few effective rows."""
     if isinstance(given, Rows | Scored):  # checked before, by another metric
         return given
-    rows = check_part(given, labels, sample_weight, groups, strict=strict)
+    rows = check_part(given, labels, sample_weight, groups)
     warn_of_few_rows(rows)
     return rows
 
@@ -448,9 +437,7 @@ def warn_of_few_rows(rows: Rows | Scored) -> None:
         warnings.warn(note, GlayersWarning, stacklevel=4)
 
 
-def check_part(
-    given: object, labels: object, sample_weight: object, groups: object = None, *, strict: bool
-) -> Rows | Scored:
+def check_part(given: object, labels: object, sample_weight: object, groups: object = None) -> Rows | Scored:
     """Check some of the rows of a larger set as `check_any` does; few effective rows are no surprise there."""
     if isinstance(given, Predictions | Confidences):
         for name, value in {"labels": labels, "sample_weight": sample_weight, "groups": groups}.items():
@@ -472,8 +459,7 @@ def check_part(
         weights = checks.check_weights(sample_weight, len(truth))
     if groups is not None:
         groups = checks.check_groups(groups, len(truth))
-    if strict:
-        checks.check_probability_rows(probabilities)
+    checks.check_probability_rows(probabilities)
     return Rows(probabilities, truth, given_weights=weights, groups=groups)
 
 

@@ -22,7 +22,15 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, effective_rows, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import GlayersWarning
-from glayers.metrics.events import ROUNDING, Rows, Scored, bin_of, check_seed, distinct_scores, last_of_ties
+from glayers.metrics.events import (
+    ROUNDING,
+    Rows,
+    Scored,
+    bin_of,
+    check_seed,
+    distinct_scores,
+    last_of_ties,
+)
 from glayers.metrics.metric import membership, weight_in
 from glayers.progress import progress_bar
 
@@ -213,7 +221,7 @@ def redraw(
     else:
         outcomes = _labels_and_weights(rows, n_resamples, rng, truths)
     done = 0
-    with progress_bar(progress, "redrawing labels", n_resamples) as advance:
+    with progress_bar(progress, "testing calibration", n_resamples) as advance:
         for batch, weights in outcomes:
             lines = slice(done, done + len(batch))
             for number, statistic in enumerate(statistics):
@@ -266,16 +274,16 @@ def redrawn_labels(
         labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
         for rows in row_blocks(n_rows, max(n_classes, len(labels))):
             uniform = rng.random((rows.stop - rows.start, len(labels)))
-            labels[:, rows] = _labels_at(probabilities[rows], uniform).T
+            labels[:, rows] = labels_at(probabilities[rows], uniform).T
         yield labels
 
 
-def _labels_at(block: Array, uniform: Floats) -> Array:
+def labels_at(block: Array, uniform: Floats) -> Array:
     """Return the class where each row's cumulative probability passes its uniform numbers (rows, resamples)."""
     reached = np.cumsum(np.maximum(block.astype(np.float64), 0.0), axis=1)
     reached /= reached[:, -1:]
     if block.shape[1] == 2:
-        return uniform >= reached[:, :1]
+        return (uniform >= reached[:, :1]).astype(np.int64)
     # Row i lies in i..i+1: end to end they make one ascending list, and one search serves all rows. The factor keeps
     # a number just below 1 from rounding into the next row.
     row = np.arange(len(block))[:, None]

@@ -1,8 +1,7 @@
 """Predictions -> every metric at once: alone, with confidence intervals, or as differences between methods.
 
-To add a metric, write its evaluation and its `Metric` record in the module of its idea, and list it in that module's
-`METRICS`. A new module also needs its place in `_ALL`. Scorecard, intervals, differences, tests, tables, command line
-and report then show it.
+To add a metric, write its evaluation in the module of its idea, under `defined_by`, which puts it into `METRICS`.
+Scorecard, intervals, differences, tables, command line and report then show it.
 
 Intervals say how far a metric would move on other rows of the same kind. The bootstrap does not know that an error
 cannot be negative. ECE and similar errors of a calibrated model are too high on every sample and higher still on every
@@ -20,51 +19,34 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from glayers.arrays import Floats, column_names, to_floats, to_numbers
+from glayers.arrays import Floats, to_floats
 from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
-from glayers.metrics import calibration_errors, outcomes, scores
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top
-from glayers.metrics.metric import Metric, evaluate_once
-from glayers.predictions.predictions import Predictions
-from glayers.text_tables import aligned_table, html_table, json_ready, markdown_table
+from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, top
+from glayers.metrics.metric import METRICS, Metric, evaluate_once, metric_named, metric_of
+from glayers.text_tables import Tabled, json_ready, markdown_table
 
-__all__ = [
-    "METRICS",
-    "Difference",
-    "Intervals",
-    "LabelScorecards",
-    "PairedDifferences",
-    "Scorecard",
-    "adjust",
-    "intervals",
-    "label_scorecards",
-    "paired_differences",
-    "scorecard",
-]
+__all__ = ["Difference", "Intervals", "PairedDifferences", "Scorecard", "adjust"]
+__all__ += ["intervals", "paired_differences", "scorecard"]
 
 _Value = TypeVar("_Value")
-_ALL = (*scores.METRICS, *calibration_errors.METRICS, *outcomes.METRICS)
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
-def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> list[Metric]:
-    """Return the named metrics, or all that these rows allow: `Confidences` allow those of an event."""
-    possible = METRICS
-    if isinstance(rows, Scored):
-        possible = {name: metric for name, metric in METRICS.items() if metric.about == "event"}
-    if names is None:
-        return list(possible.values())
-    listed = items_of(names)
-    if not listed or not all(isinstance(name, str) and name in METRICS for name in listed):
-        raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {shown(names)}")
-    impossible = [name for name in listed if name not in possible]
-    if impossible:
-        raise BadPredictions(
-            f"{', '.join(impossible)}: needs the probabilities of all classes; choose from {', '.join(possible)}"
-        )
-    return [possible[name] for name in listed]
+def chosen_metrics(rows: Rows | Scored, chosen: object = None) -> list[Metric]:
+    """Return metrics by name or function, or all that these rows allow: `Confidences` allow those of an event."""
+    possible = [metric for metric in METRICS.values() if isinstance(rows, Rows) or metric.about == "event"]
+    if chosen is None:
+        return possible
+    found: dict[str, Metric] = {}
+    for choice in items_of(chosen) or [chosen]:
+        metric = metric_of(choice, "rows" if isinstance(rows, Rows) else "event")
+        if isinstance(rows, Scored) and metric.about != "event":
+            names = ", ".join(metric.name for metric in possible)
+            raise BadPredictions(f"{metric.name}: needs the probabilities of all classes; choose from {names}")
+        if metric.evaluate is not found.setdefault(metric.name, metric).evaluate:
+            raise BadPredictions(f"two functions are called {metric.name}; give them different names")
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -86,7 +68,7 @@ class ByName(Mapping[str, _Value]):
 
 
 @dataclass(frozen=True)
-class Scorecard(ByName[float]):
+class Scorecard(ByName[float], Tabled):
     """Every metric of one set of predictions, by name: `card["nll"]`.
 
     Accuracy, confidence and calibration errors are fractions here and percentages in print. `mean_top_ks` covers the
@@ -118,25 +100,17 @@ class Scorecard(ByName[float]):
         """Return the label of each metric, or of the named ones, with its value as people read it."""
         printed = {name: f"{value:,}" for name, value in self._sizes().items()}
         for name in names or self:
-            metric = METRICS[name]
+            metric = metric_named(name)
             printed[metric.label_for(self.classes)] = metric.format(self[name])
         return printed
 
-    def to_markdown(self) -> str:
-        """Return a Markdown table with one line per metric."""
-        return markdown_table([("metric", "value"), *self.printed().items()])
-
-    def _repr_html_(self) -> str:
-        return html_table([("metric", "value"), *self.printed().items()])
-
-    def __str__(self) -> str:
-        printed = self.printed()
-        width = max(map(len, printed))
-        return "\n".join(f"{label:<{width}}  {value:>10}" for label, value in printed.items())
+    def cells(self) -> list[tuple[str, str]]:
+        """Return a line per metric."""
+        return [("metric", "value"), *self.printed().items()]
 
 
 @dataclass(frozen=True)
-class Intervals(ByName[Interval]):
+class Intervals(ByName[Interval], Tabled):
     """Bootstrap intervals by metric: `result["nll"].low`.
 
     Attributes
@@ -171,17 +145,15 @@ class Intervals(ByName[Interval]):
         """
         by_reason: dict[str, list[str]] = {}
         for metric, reason in self.unreliable.items():
-            by_reason.setdefault(reason, []).append(METRICS[metric].short_label)
-        if not by_reason:
-            return ""
+            by_reason.setdefault(reason, []).append(metric_named(metric).short_label)
         listed = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-        return f"* unreliable: {'; '.join(listed)}"
+        return f"* unreliable: {'; '.join(listed)}" if listed else ""
 
     def printed(self) -> list[tuple[str, str, str, str]]:
         """Return label, value, interval and standard error of each metric as people read them."""
         lines = []
         for name, found in self.items():
-            metric = METRICS[name]
+            metric = metric_named(name)
             start = f"{metric.format(found.low).removesuffix(' %')} to"
             if found.one_sided:
                 start = "at most"
@@ -191,23 +163,16 @@ class Intervals(ByName[Interval]):
             lines.append((label, metric.format(found.value), ends, metric.format(found.standard_error)))
         return lines
 
-    def _cells(self) -> list[tuple[str, ...]]:
-        return [("metric", "value", f"{100 * self.level:g} % interval", "standard error"), *self.printed()]
-
-    def to_markdown(self) -> str:
-        """Return a Markdown table with one line per metric; a star marks unreliable intervals.
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return a line per metric; a star marks unreliable intervals.
 
         "at most" says that only an upper bound is known with the stated confidence.
         """
-        footnote = self.footnote().replace("*", r"\*")
-        return f"{markdown_table(self._cells())}\n\n{footnote}".rstrip()
+        return [("metric", "value", f"{100 * self.level:g} % interval", "standard error"), *self.printed()]
 
-    def _repr_html_(self) -> str:
-        return html_table(self._cells(), [self.footnote()])
-
-    def __str__(self) -> str:
-        lines = [("", "", f"{100 * self.level:g} % interval", "std. error"), *self.printed()]
-        return f"{aligned_table(lines)}\n{self.footnote()}".rstrip()
+    def footnotes(self) -> list[str]:
+        """Return the footnote, if there is one."""
+        return list(filter(None, [self.footnote()]))
 
 
 def scorecard(
@@ -256,7 +221,7 @@ def intervals(
     sample_weight: object = None,
     groups: object = None,
     event: Event | str = top,
-    metrics: Iterable[str] | None = None,
+    metrics: object = None,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -271,7 +236,9 @@ def intervals(
     groups
         Group of each row (n,); whole groups are drawn where rows of a group depend on each other.
     metrics
-        Names of some metrics; all by default.
+        Names of some metrics; all by default. Also functions of your own, of probabilities (n, k), labels (n,) and
+        weights (n,) that return one number; with `Confidences` or an event, of scores, hits and weights, as in
+        `Metric.of_function`.
     n_resamples
         The number of resamples.
     level
@@ -313,92 +280,10 @@ def rows_to_score(
     event: Event | str = top,
 ) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
-    rows = check_any(given, labels, sample_weight, groups, strict=True)
+    rows = check_any(given, labels, sample_weight, groups)
     if event is top:
         return rows
     return check_event(rows, event=event)
-
-
-@dataclass(frozen=True)
-class LabelScorecards(ByName[Scorecard]):
-    """The scorecard of each label by its name or number: `cards["cat"]["nll"]`. It prints as a table.
-
-    Attributes
-    ----------
-    by_name
-        The scorecards; calibration errors are about the event that the row has the label.
-    """
-
-    @property
-    def mean(self) -> dict[str, float]:
-        """The mean of each metric over the labels."""
-        cards = list(self.by_name.values())
-        return {metric: float(np.mean([card[metric] for card in cards])) for metric in cards[0]}
-
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return all numbers by label, and their mean, ready for JSON."""
-        return {name: card.to_dict() for name, card in self.by_name.items()} | {"mean": json_ready(self.mean)}
-
-    def to_markdown(self) -> str:
-        """Return a Markdown table with one line per label, and their mean."""
-        return markdown_table(self._cells("label"))
-
-    def __str__(self) -> str:
-        return aligned_table(self._cells(""))
-
-    def _cells(self, corner: str) -> list[list[str]]:
-        metrics = [METRICS[name] for name in ("nll", "ks", "ece", "brier", "accuracy")]
-        lines: dict[str, Mapping[str, float]] = {**self.by_name, "mean": self.mean}
-        cells = [[corner, *(metric.short_label for metric in metrics)]]
-        for name, numbers in lines.items():
-            cells.append([name, *(metric.format(numbers[metric.name]) for metric in metrics)])
-        return cells
-
-
-def label_scorecards(probabilities: object, labels: object, *, sample_weight: object = None) -> LabelScorecards:
-    """Score rows that may have several labels: one scorecard per label, and their mean.
-
-    Parameters
-    ----------
-    probabilities
-        Array (n, labels): the probability that the row has the label. Rows need not sum to 1. The columns of a data
-        frame name the labels.
-    labels
-        Array (n, labels) of 1 and 0: whether it has the label.
-    sample_weight
-        Array (n,) of importance weights.
-
-    Returns
-    -------
-    LabelScorecards
-        One `scorecard` per label, as for a model of two classes; calibration errors are about the label being present,
-        as in the class-wise errors of Kull et al., NeurIPS 2019.
-
-    Examples
-    --------
-    >>> cards = label_scorecards([[0.9, 0.2], [0.6, 0.7], [0.2, 0.4]], [[1, 0], [1, 1], [0, 1]])
-    >>> round(cards["0"]["ks"], 3), round(cards.mean["accuracy"], 3)
-    (0.1, 0.833)
-    """
-    p = to_floats(probabilities, "probabilities")
-    truth = to_numbers(labels, "labels")
-    if p.ndim != 2 or p.shape != truth.shape or p.size == 0:
-        raise BadPredictions(
-            f"probabilities and labels must both have shape (rows, labels); got {p.shape} and {truth.shape}"
-        )
-    columns = [Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight) for c in range(p.shape[1])]
-    return score_labels(columns, column_names(probabilities))
-
-
-def score_labels(columns: Iterable[Predictions], names: Iterable[str] | None) -> LabelScorecards:
-    """Score the rows of each label as two classes; calibration errors are those of the label's probability."""
-    cards = {}
-    for name, rows in zip(names or itertools.count(), columns, strict=False):
-        whole = scorecard(rows)
-        present = scorecard(rows, event=label(1))
-        errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
-        cards[str(name)] = Scorecard(whole.by_name | errors, whole.rows, whole.classes)
-    return LabelScorecards(cards)
 
 
 @dataclass(frozen=True)
@@ -434,7 +319,7 @@ class Difference:
         >>> Difference("nll", "shared g-layers", "temperature scaling", interval, 0.0, True).sentence()
         'shared g-layers lower NLL by 0.105 (95 % interval 0.093 to 0.117) against temperature scaling'
         """
-        metric = METRICS[self.metric]
+        metric = metric_named(self.metric)
         name = metric.short_label
         value, low, high, error, _, unreliable, _ = self.interval
         doubt = ""
@@ -517,7 +402,7 @@ def paired_differences(
     sample_weight: object = None,
     groups: object = None,
     event: Event | str = top,
-    metrics: Iterable[str] | None = None,
+    metrics: object = None,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -535,7 +420,8 @@ def paired_differences(
     event
         The event, for metrics of one event.
     metrics
-        Names from `METRICS`; by default NLL, Brier score, KS and accuracy, as far as the predictions allow.
+        Names from `METRICS`, or functions as in `intervals`; by default NLL, Brier score, KS and accuracy, as far as
+        the predictions allow.
     n_resamples, level, random_state, progress
         As in `intervals`.
 
@@ -573,7 +459,7 @@ def _checked_rows(methods: Mapping[str, object], *given: Any) -> Iterator[tuple[
 
 
 def differences_of(
-    methods: Iterable[tuple[str, Rows | Scored]], metrics: Iterable[str] | None, settings: Bootstrap
+    methods: Iterable[tuple[str, Rows | Scored]], metrics: object, settings: Bootstrap
 ) -> PairedDifferences:
     """Compare every two methods; their rows are read one after the other, as those of all may not fit in memory."""
     columns: dict[str, dict[str, Bootstrapped]] = {}
@@ -583,17 +469,26 @@ def differences_of(
             metrics = [metric for metric in ("nll", "brier", "ks", "accuracy") if metric in possible]
         chosen = chosen_metrics(rows, metrics)
         columns[name] = settings.columns(rows, chosen, f"resampling {name}")  # one seed: the same for every method
-        if "nll" in columns[name] and np.isinf(columns[name]["nll"].value):
-            raise BadPredictions(
-                f"{name}: the NLL is infinite, because a label was given probability 0, so it has no differences. Pass "
-                f"Predictions of the logits, or leave 'nll' out of metrics"
-            )
+        _refuse_infinite(name, columns[name])
     if len(columns) < 2:
         raise BadPredictions(f"a comparison needs at least 2 methods, by name; got {list(columns)}")
     found = []
     for metric in chosen:
         found += _compare({name: by_metric[metric.name] for name, by_metric in columns.items()}, settings.level)
     return PairedDifferences(tuple(found), settings.level, settings.n_resamples)
+
+
+def _refuse_infinite(method: str, columns: dict[str, Bootstrapped]) -> None:
+    """Refuse metrics that are infinite, also if only on some resamples: infinity less infinity is no number."""
+    for name, found in columns.items():
+        if not np.isfinite([found.value, *found.drawn]).all():
+            reason = ""
+            if name == "nll":
+                reason = ", because a label was given probability 0: pass Predictions of the logits"
+            short = found.metric.short_label
+            raise BadPredictions(
+                f"{method}: {short} is infinite{reason}. It has no differences; leave {name!r} out of metrics"
+            )
 
 
 def _compare(columns: dict[str, Bootstrapped], level: float) -> list[Difference]:
@@ -612,7 +507,7 @@ def adjust(p_values: object) -> Floats:
     Parameters
     ----------
     p_values
-        One number per test.
+        One number per test; NaN for a test that could not be made, which does not count and stays NaN.
 
     Returns
     -------
@@ -627,10 +522,10 @@ def adjust(p_values: object) -> Floats:
     [0.03, 0.06, 0.06]
     """
     given = to_floats(p_values, "p_values").astype(np.float64)
-    if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
+    if given.ndim != 1 or ((given < 0) | (given > 1)).any():
         raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {shown(p_values)}")
-    order = np.argsort(given, kind="stable")
-    times = np.arange(len(given), 0, -1)
+    order = np.argsort(given, kind="stable")  # NaN last
+    times = np.count_nonzero(~np.isnan(given)) - np.arange(len(given))
     adjusted = np.empty(len(given))
     adjusted[order] = np.maximum.accumulate(given[order] * times)
     return np.minimum(adjusted, 1.0)

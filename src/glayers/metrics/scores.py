@@ -5,31 +5,28 @@ two that post-hoc calibration minimises.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 
 import numpy as np
 
 from glayers.arrays import Floats, row_blocks
-from glayers.checks import refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
-from glayers.metrics.metric import Metric, row_score
+from glayers.checks import whole_number
+from glayers.metrics.events import Rows, Scored, check_rows
+from glayers.metrics.metric import Metric, defined_by, in_table
 
-__all__ = [
-    "accuracy",
-    "brier",
-    "brier_sum",
-    "confidence_brier",
-    "confidence_nll",
-    "mean_confidence",
-    "nll",
-    "top_k_accuracy",
-]
+__all__ = ["accuracy", "brier", "brier_sum", "confidence_brier", "confidence_nll", "mean_confidence", "nll"]
+__all__ += ["top_k_accuracy"]
 
 TOP_K = 5
+_GOOD = "Good, J. Royal Statistical Society B 1952"
+_BRIER = "Brier, Monthly Weather Review 1950"
+_row_mean = partial(defined_by, about="rows", per_row=True, unit="plain", kind="loss")
+_confidence_loss = partial(defined_by, per_row=True, unit="plain", kind="loss")
 
 
-def accuracy(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+@defined_by("accuracy", "standard", per_row=True, better="higher", kind="share")
+def accuracy(event: Scored) -> Floats:
     """Share of rows whose top class is the label; of equal classes the first counts.
 
     Parameters
@@ -51,8 +48,13 @@ def accuracy(probabilities: object, labels: object = None, *, sample_weight: obj
     >>> accuracy([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2])
     0.5
     """
-    share = row_score(_hits, check_event(probabilities, labels, sample_weight))
-    return min(share, 1.0)  # weights sum to 1 only up to rounding
+    return event.hits
+
+
+def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
+    """Return for each row 1 if its label is among the k most probable classes, else 0."""
+    highest = rows.top_classes(min(k, rows.n_classes))
+    return (highest == rows.labels[:, None]).any(axis=1).astype(np.float64)
 
 
 def top_k_accuracy(
@@ -78,10 +80,28 @@ def top_k_accuracy(
     0.5
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return min(row_score(_label_within_top, rows, whole_number(k, "k", 1, rows.n_classes)), 1.0)
+    k = whole_number(k, "k", 1, rows.n_classes)
+    return replace(_TOP_5, evaluate=partial(_label_within_top, k=k)).score(rows)
 
 
-def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+_TOP_5 = in_table(
+    Metric(
+        "top_5_accuracy",
+        "accuracy, top {}",
+        _label_within_top,
+        "Russakovsky et al., IJCV 2015",
+        about="rows",
+        per_row=True,
+        better="higher",
+        kind="share",
+        at_most=TOP_K,
+        function=top_k_accuracy,
+    )
+)
+
+
+@defined_by("mean confidence", "standard", name="confidence", per_row=True, better=None, kind="scores")
+def mean_confidence(event: Scored) -> Floats:
     """Mean probability of the top class; a calibrated model has the same accuracy.
 
     Parameters
@@ -99,10 +119,11 @@ def mean_confidence(probabilities: object, labels: object = None, *, sample_weig
     >>> round(mean_confidence([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2]), 12)
     0.6
     """
-    return min(row_score(_scores, check_event(probabilities, labels, sample_weight)), 1.0)
+    return event.scores
 
 
-def nll(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+@_row_mean("NLL", _GOOD, digits=4, highest=math.inf)
+def nll(rows: Rows) -> Floats:
     """Mean of -log p(label): the log loss, or negative log-likelihood.
 
     Parameters
@@ -125,10 +146,11 @@ def nll(probabilities: object, labels: object = None, *, sample_weight: object =
     >>> nll(Predictions([[0.0, 1e4], [1e4, 0.0]], [0, 0]))
     5000.0
     """
-    return row_score(row_losses, check_rows(probabilities, labels, sample_weight))
+    return row_losses(rows)
 
 
-def brier(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+@_row_mean("Brier, mean over classes", _BRIER, digits=5)
+def brier(rows: Rows) -> Floats:
     """Squared distance to the one-hot label, averaged over rows and classes.
 
     Parameters
@@ -146,10 +168,11 @@ def brier(probabilities: object, labels: object = None, *, sample_weight: object
     >>> round(brier([[0.5, 0.5, 0.0]], [0]), 6) == round((0.25 + 0.25) / 3, 6)
     True
     """
-    return row_score(_row_briers, check_rows(probabilities, labels, sample_weight))
+    return rows.cached(_row_brier_sums) / rows.n_classes
 
 
-def brier_sum(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+@_row_mean("Brier, sum over classes", _BRIER, digits=4, highest=2.0)
+def brier_sum(rows: Rows) -> Floats:
     """Squared distance to the one-hot label, summed over classes and averaged over rows: Brier's own form.
 
     Parameters
@@ -167,12 +190,11 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
     >>> brier_sum([[0.5, 0.5, 0.0]], [0])
     0.5
     """
-    return row_score(_row_brier_sums, check_rows(probabilities, labels, sample_weight))
+    return rows.cached(_row_brier_sums)
 
 
-def confidence_nll(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
-) -> float:
+@_confidence_loss("NLL of the confidence", _GOOD, digits=4, highest=math.inf)
+def confidence_nll(event: Scored) -> Floats:
     """Mean log loss of the confidence: of "the answer is right", which is all that `Confidences` know.
 
     Parameters
@@ -193,12 +215,11 @@ def confidence_nll(
     >>> round(confidence_nll([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # -(log 0.8 + log 0.4) / 2
     0.5697
     """
-    return row_score(_confidence_losses, check_event(probabilities, labels, sample_weight, event=event))
+    return _log_losses(np.where(event.hits > 0.5, event.scores, 1 - event.scores))
 
 
-def confidence_brier(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event | str = top
-) -> float:
+@_confidence_loss("Brier of the confidence", _BRIER, digits=5)
+def confidence_brier(event: Scored) -> Floats:
     """Mean squared difference between the confidence and whether the answer is right.
 
     Parameters
@@ -216,28 +237,7 @@ def confidence_brier(
     >>> round(confidence_brier([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # (0.04 + 0.36) / 2
     0.2
     """
-    return row_score(_confidence_squares, check_event(probabilities, labels, sample_weight, event=event))
-
-
-_hits = attrgetter("hits")
-_scores = attrgetter("scores")
-
-
-def _confidence_losses(event: Scored) -> Floats:
-    """Return each row's log loss of "the answer is right", which confidences alone can give."""
-    return _log_losses(np.where(event.hits > 0.5, event.scores, 1 - event.scores))
-
-
-def _confidence_squares(event: Scored) -> Floats:
     return (event.scores - event.hits) ** 2
-
-
-def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
-    """Return for each row 1 if its label is among the k most probable classes, else 0."""
-    if rows.losses is None:
-        _ = rows.top  # refuses values that are not probabilities
-    highest = rows.top_classes(min(k, rows.n_classes))
-    return (highest == rows.labels[:, None]).any(axis=1).astype(np.float64)
 
 
 def _log_losses(probabilities: Floats) -> Floats:
@@ -249,12 +249,7 @@ def row_losses(rows: Rows) -> Floats:
     """Return the log loss of each row."""
     if rows.losses is not None:
         return rows.losses
-    refuse_outside_unit_interval(rows.of_label, "probabilities")
     return _log_losses(rows.of_label)
-
-
-def _row_briers(rows: Rows) -> Floats:
-    return rows.cached(_row_brier_sums) / rows.n_classes
 
 
 def _row_brier_sums(rows: Rows) -> Floats:
@@ -267,25 +262,4 @@ def _row_brier_sums(rows: Rows) -> Floats:
         block = rows.probabilities[some]
         wide = block.astype(np.float32) if block.dtype == np.float16 else block
         squares[some] = np.vecdot(wide, wide)
-    # No distribution has squares that sum to more than 1; logits and NaN do.
-    refuse_outside_unit_interval(squares, "sums of squared probabilities")
-    refuse_outside_unit_interval(rows.of_label, "probabilities")
     return squares - 2 * rows.of_label + 1
-
-
-_GOOD = "Good, J. Royal Statistical Society B 1952"
-_BRIER = "Brier, Monthly Weather Review 1950"
-_RUSSAKOVSKY = "Russakovsky et al., IJCV 2015"
-_share = partial(Metric, better="higher", kind="share")
-_row_loss = partial(Metric, about="rows", unit="plain", kind="loss")
-_confidence_loss = partial(Metric, per_row=True, unit="plain", kind="loss")
-METRICS = (
-    _share("accuracy", "accuracy", _hits, "standard", per_row=True),
-    _share("top_5_accuracy", "accuracy, top {}", _label_within_top, _RUSSAKOVSKY, about="rows", at_most=TOP_K),
-    Metric("confidence", "mean confidence", _scores, "standard", per_row=True, better=None, kind="scores"),
-    _row_loss("nll", "NLL", row_losses, _GOOD, digits=4, highest=math.inf),
-    _row_loss("brier", "Brier, mean over classes", _row_briers, _BRIER, digits=5),
-    _row_loss("brier_sum", "Brier, sum over classes", _row_brier_sums, _BRIER, digits=4, highest=2.0),
-    _confidence_loss("confidence_nll", "NLL of the confidence", _confidence_losses, _GOOD, digits=4, highest=math.inf),
-    _confidence_loss("confidence_brier", "Brier of the confidence", _confidence_squares, _BRIER, digits=5),
-)

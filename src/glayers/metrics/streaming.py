@@ -13,6 +13,7 @@ the same for it, in any order. Rows of a group are drawn together.
 
 import hashlib
 import math
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
@@ -21,7 +22,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats
 from glayers.checks import check_choice
-from glayers.errors import BadPredictions
+from glayers.errors import BadPredictions, GlayersWarning, listed
 from glayers.metrics.events import (
     BIN_EDGES,
     N_BINS,
@@ -36,8 +37,8 @@ from glayers.metrics.events import (
     top,
     warn_of_few_rows,
 )
-from glayers.metrics.metric import score
-from glayers.metrics.scorecard import METRICS, Scorecard, card_of
+from glayers.metrics.metric import METRICS, Metric
+from glayers.metrics.scorecard import Scorecard, card_of
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["StreamingScorecard"]
@@ -110,7 +111,7 @@ class StreamingScorecard:
                 labels = sample_weight = None
         if len(given) == 0:
             return self
-        rows = check_part(given, labels, sample_weight, strict=True)
+        rows = check_part(given, labels, sample_weight)
         if isinstance(rows, Rows) and self.event != top:  # a copy from another process is not the same object
             rows = self.event.of(rows)
         self._check_classes(rows.n_classes)
@@ -159,6 +160,9 @@ class StreamingScorecard:
         """
         if self.n_classes is None:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
+        unknown = set(metrics) - METRICS.keys()
+        if unknown:
+            raise BadPredictions(f"no metrics are called {listed(sorted(unknown))}; choose from {', '.join(METRICS)}")
         if self._compressed is not None:
             values = self._compressed.evaluated(metrics)
         else:
@@ -202,11 +206,10 @@ class CompressedRows:
     """What is kept of rows that are too many to keep: sums of values per row, and cells of events."""
 
     def __init__(self, n_classes: int) -> None:
-        possible = [metric for metric in METRICS.values() if n_classes or metric.about == "event"]
-        self.metrics = {metric.name: metric for metric in possible}
+        self.n_classes = n_classes
         self.weight = 0.0
-        self.sums = {metric.name: 0.0 for metric in possible if metric.is_mean}
-        n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in possible if metric.about == "ranks"])
+        self.sums = {metric.name: 0.0 for metric in self._metrics() if metric.per_row}
+        n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self._metrics() if metric.about == "ranks"])
         # Relative widths of 1/4096 keep the bounds of KS below 5e-5.
         self.ranks = Cells(n_ranks, octaves=14, bits=12)
         # Events of classes get cells from a sixteenth of an even share on; 32 MB in all.
@@ -214,13 +217,16 @@ class CompressedRows:
         cells = max(1.0, 2**20 / (n_classes * octaves or 1))
         self.classes = Cells(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
 
+    def _metrics(self) -> list[Metric]:
+        return [metric for metric in METRICS.values() if self.n_classes or metric.about == "event"]
+
     def add(self, rows: Rows | Scored) -> None:
         """Add rows."""
         weights = rows.own_weights
         counted = weights > 0  # the loss of other rows may be infinite
         self.weight += float(weights.sum())
         for name in self.sums:
-            values = self.metrics[name].row_values(rows)
+            values = METRICS[name].row_values(rows)
             self.sums[name] += float(values[counted] @ weights[counted])
         events = [rows] if isinstance(rows, Scored) else rank_events(rows, self.ranks.n_events)
         for place, event in enumerate(events):
@@ -230,26 +236,41 @@ class CompressedRows:
 
     def merge(self, other: Self) -> None:
         """Add all rows of another."""
+        if self.sums.keys() != other.sums.keys():
+            different = ", ".join(self.sums.keys() ^ other.sums.keys())
+            raise BadPredictions(
+                f"only one of these accumulators knows {different}; register it wherever rows are added"
+            )
         self.weight += other.weight
         for name, value in other.sums.items():
             self.sums[name] += value
         self.ranks.merge(other.ranks)
         self.classes.merge(other.classes)
 
-    def evaluated(self, metrics: Collection[str]) -> dict[str, float]:
-        """Return each of these metrics."""
+    def evaluated(self, names: Collection[str]) -> dict[str, float]:
+        """Return each of these metrics; those that need the rows themselves are left out, with a warning."""
         found = {}
+        left_out = []
         ranks = [self.ranks.event(r) for r in range(self.ranks.n_events)]
-        for name, metric in self.metrics.items():
-            if name not in metrics:
+        for metric in self._metrics():
+            if metric.name not in names:
                 continue
-            if metric.is_mean:
-                found[name] = min(self.sums[name] / self.weight, metric.highest)
-                continue
-            events: Iterable[Scored] = ranks[: max(1, metric.at_most)]
-            if metric.about == "classes":
-                events = map(self.classes.event, range(self.classes.n_events))
-            found[name] = float(np.mean([score(metric.evaluate, event) for event in events]))
+            if metric.name in self.sums:
+                found[metric.name] = float(np.clip(self.sums[metric.name] / self.weight, metric.lowest, metric.highest))
+            elif metric.per_row or metric.about == "rows":
+                left_out.append(metric.name)
+            else:
+                events: Iterable[Scored] = ranks[: max(1, metric.at_most)]
+                if metric.about == "classes":
+                    events = map(self.classes.event, range(self.classes.n_events))
+                found[metric.name] = float(np.mean([metric.score(event) for event in events]))
+        if left_out:
+            warnings.warn(
+                f"{', '.join(left_out)}: left out, as the rows are too many to keep. Such a metric needs "
+                f"about='event', or per_row=True from the first row on",
+                GlayersWarning,
+                stacklevel=3,
+            )
         return found
 
     def _add_classes(self, rows: Rows) -> None:

@@ -4,5 +4,6 @@
 """
 
 from glayers.predictions.predictions import Confidences, Predictions
+from glayers.predictions.several_labels import MultiLabelPredictions
 
-__all__ = ["Confidences", "Predictions"]
+__all__ = ["Confidences", "MultiLabelPredictions", "Predictions"]

@@ -3,10 +3,6 @@
 Nothing is unpickled, and every size is checked before the data are read. A `.npy` file is mapped, so that some of its
 rows can be read at a time.
 
-Two kinds of `.jsonl` lines are read, with a log-probability for each choice of a language model: the sample logs of
-lm-evaluation-harness (`samples_*.jsonl`), and plain ones with the keys of an `.npz` in the singular. Questions may have
-different numbers of choices: missing ones are impossible.
-
 Tables have one column per class. Text is read by the standard library: pyarrow takes 150 MB on the disk, and its errors
 name no line and no column.
 """
@@ -17,7 +13,8 @@ import itertools
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,20 +22,30 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.lib import format as npy_format
 
-from glayers.arrays import Array, to_numbers
-from glayers.errors import BadFile, listed, shown
+from glayers.arrays import Array
+from glayers.errors import BadFile, listed
 from glayers.files import DAMAGED, check_size, errors_as_bad_file, file_path, open_regular
-from glayers.predictions.contents import KEYS, SCORES, Contents, Reading, keys_of_fields, keys_of_part
+from glayers.predictions.contents import (
+    KEYS,
+    SCORES,
+    Contents,
+    Reading,
+    contents_of,
+    keys_of_fields,
+    keys_of_part,
+    number_of,
+    numbers_or_words,
+    object_array,
+)
+from glayers.predictions.language_models import contents_of_records
 
 _TEXT_FACTOR = 8  # bytes of memory for a byte of text: a cell of ten characters takes 67 as a Python object
-_LINE_KEYS = {key: name for key, name in KEYS.items() if name != "class_names"} | {"answer": "labels"}
-_HARNESS = "filtered_resps"  # the key that only logs of the harness have
 _LFS_POINTER = b"version https://git-lfs"
 _EACH_CLASS = "_<class>"
 _PREFIXES = {"logit": "logits", "probability": "probabilities", "prob": "probabilities", "p": "probabilities"}
 _COLUMN_KEYS = {f"{prefix}{_EACH_CLASS}": name for prefix, name in _PREFIXES.items()}
 _COLUMN_KEYS |= {word: name for word, name in KEYS.items() if name not in (*SCORES, "class_names")}
-_TRUE_OR_FALSE = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_MISSING = ("", "nan", "NaN")  # in the cells of label_<class>, one column for each of several labels
 
 
 def open_file(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -57,7 +64,8 @@ def open_file(path: Path, reading: Reading) -> Iterator[Contents]:
     if ending not in (".npz", ".json") and reading.part is not None:
         raise BadFile(f"part is for .npz and .json files; a {ending} file has one part, so leave it out")
     read, _ = FORMATS[ending]
-    return read(path, reading)
+    for contents in read(path, reading):
+        yield replace(contents, groups=None) if reading.ignore_groups else contents
 
 
 def to_bytes(contents: Contents, ending: str) -> bytes:
@@ -74,50 +82,6 @@ def to_bytes(contents: Contents, ending: str) -> bytes:
     except UnicodeEncodeError as error:
         raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
     return stream.getvalue()
-
-
-def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None = None) -> Contents:
-    """Return contents from the arrays or lists of each field."""
-    fields: dict[str, Any] = {}
-    for name, value in values.items():
-        if not isinstance(value, np.ndarray | list):
-            raise BadFile(f"{name} must be a list; got {shown(value)}")
-        if name == "class_names":
-            fields[name] = tuple(map(str, value))
-        elif isinstance(value, np.ndarray):
-            fields[name] = value
-        elif name == "groups":
-            fields[name] = _groups(value)
-        else:
-            fields[name] = numbers_of(name, value)
-    sizes = {name: value.shape[:1] for name, value in fields.items() if isinstance(value, np.ndarray)}
-    if len(set(sizes.values())) > 1:
-        counts = {name: sum(size) for name, size in sizes.items()}
-        raise BadFile(f"its arrays have different numbers of rows: {counts}; save rows of one kind")
-    return Contents(**fields, others=others or {})
-
-
-def numbers_of(name: str, values: list[Any]) -> Array:
-    """Return a list of numbers, or of lists of them, as an array."""
-    try:
-        return np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise BadFile(f"{name} must be real numbers, in rows of equal length ({str(error)[:200]})") from error
-
-
-def _groups(names: list[Any]) -> Array:
-    """Return names and whole numbers, which may be long, as objects, and other numbers as numbers."""
-    if not all(isinstance(name, str | int | float) for name in names):
-        raise BadFile(f"groups must be a list of numbers or text; got {shown(names)}")
-    array = object_array(names)
-    return to_numbers(array, "groups") if float in map(type, names) else array
-
-
-def object_array(values: list[Any]) -> Array:
-    """Return text as an array of objects: an array of text would have every row as long as the longest."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
 
 
 def cells_of(values: Any) -> list[Any]:
@@ -140,9 +104,8 @@ def read_npz(path: Path, reading: Reading) -> Iterator[Contents]:
                 try:
                     arrays[name] = _cleaned(npy_format.read_array(stream, allow_pickle=False))
                 except ValueError as error:
-                    member = members[key].filename
-                    raise BadFile(f"{member}: {error}; save plain numbers or text with np.savez") from error
-    yield contents_of(arrays)
+                    raise BadFile(f"{key}.npy: {error}; save plain numbers or text with np.savez") from error
+    yield contents_of(arrays, reading)
 
 
 def read_npy(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -154,7 +117,7 @@ def read_npy(path: Path, reading: Reading) -> Iterator[Contents]:
             if labels.suffix.lower() != ".npy":
                 raise BadFile("labels= must be a .npy file; save the labels with np.save")
             arrays["labels"] = _array(labels, reading)
-    yield contents_of(arrays)
+    yield contents_of(arrays, reading)
 
 
 def _array(path: Path, reading: Reading) -> Array:
@@ -187,12 +150,16 @@ def _cleaned(array: Array) -> Array:
 
 
 def read_json(path: Path, reading: Reading) -> Iterator[Contents]:
-    """Read a JSON object with the keys of an `.npz` and lists as arrays."""
+    """Read a JSON object with the keys of an `.npz` and lists as arrays, or a log of Inspect or lighteval."""
     stored = json.loads(_text_of(path))
+    records = stored.get("samples") if isinstance(stored, dict) else stored
+    if isinstance(records, list) and all(isinstance(record, dict) for record in records):
+        yield contents_of_records(((f"sample {place}", record) for place, record in enumerate(records)), reading)
+        return
     if not isinstance(stored, dict):
         raise BadFile(f"holds a {type(stored).__name__}; expected an object of lists, such as logits and labels")
     keys = keys_of_part(sorted(stored), reading.part)
-    yield contents_of({name: stored[key] for name, key in keys.items()})
+    yield contents_of({name: stored[key] for name, key in keys.items()}, reading)
 
 
 def _text_of(path: Path) -> bytes:
@@ -203,119 +170,20 @@ def _text_of(path: Path) -> bytes:
 
 def read_json_lines(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a log of one JSON object per line."""
-    records: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(_text_of(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        with errors_as_bad_file(f"line {number}"):
-            record = json.loads(line)
-            row = _row(record)
-            if rows and rows[0].keys() != row.keys():
-                raise BadFile(f"has {listed(sorted(row))}, but earlier lines have {listed(sorted(rows[0]))}")
-        if records and _HARNESS in record and record.get("filter") != records[0].get("filter"):
-            continue  # a harness writes every question once for each filter; the first filter is read
-        records.append(record)
-        rows.append(row)
-    if not rows:
-        raise BadFile("holds no line with logprobs and label, or with confidence and correct")
-    fields: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
-    for name, padding in (("logits", -np.inf), ("probabilities", 0.0)):
-        if name in fields:
-            fields[name] = _padded(fields[name], padding)
-    others: dict[str, list[Any]] = {}
-    if reading.others:
-        keys = dict.fromkeys(key for record in records for key in record)
-        unknown = [key for key in keys if key not in {*_LINE_KEYS, "class_names", _HARNESS}]
-        others = {key: [record.get(key) for record in records] for key in unknown}
-    yield contents_of(fields, others)
+    yield contents_of_records(_records_of_lines(_text_of(path)), reading)
 
 
-def _padded(rows: list[Array], padding: float) -> Array:
-    """Return rows of different lengths as an array, the longest one's width."""
-    widest = max(map(len, rows))
-    check_size(8 * widest * len(rows))
-    scores = np.full((len(rows), widest), padding)
-    for row, choices in zip(scores, rows, strict=True):
-        row[: len(choices)] = choices
-    return scores
-
-
-def _row(record: Any) -> dict[str, Any]:
-    """Return the fields of one line."""
-    if not isinstance(record, dict):
-        raise BadFile(f"must be a JSON object; got {shown(record)}")
-    if _HARNESS in record:
-        return _harness_row(record)
-    row = {name: record[key] for name, key in keys_of_fields(record, _LINE_KEYS).items()}
-    for field in row.keys() & set(SCORES):
-        row[field] = _scores(field, row[field])
-        if "labels" in row:
-            row["labels"] = _place(row["labels"], len(row[field]), record.get("choices"))
-    return row
-
-
-def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
-    """Return log-likelihoods of the choices, the correct one, and the document as group."""
-    answers = record[_HARNESS]
-    are_pairs = isinstance(answers, list) and all(isinstance(answer, list) and len(answer) == 2 for answer in answers)
-    if not are_pairs or len(answers) < 2:
-        raise BadFile("holds generated text, not log-likelihoods of choices; write confidence and correct instead")
-    scores = _scores(_HARNESS, [score for score, _ in answers])
-    requested = [[*_values(request), None, None][1] for request in _values(record.get("arguments"))]
-    label = _place(record.get("target"), len(scores), requested)
-    best = np.flatnonzero(scores == scores.max())
-    accuracy = record.get("acc")
-    if len(best) == 1 and isinstance(accuracy, int | float) and (best[0] == label) != (accuracy == 1):
-        found = f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}"
-        raise BadFile(f"{found}: this task scores in another way; write lines with logprobs and label instead")
-    row = {"logits": scores, "labels": label}
-    for key in ("doc_id", "doc_hash"):
-        if record.get(key) is not None:
-            row["groups"] = record[key]
-    return row
-
-
-def _scores(name: str, values: Any) -> Array:
-    """Return a number for each choice; a harness writes them as text."""
-    is_list = isinstance(values, list) and bool(values) and bool not in map(type, values)
-    scores = numbers_of(name, values) if is_list else np.empty(0)
-    if scores.ndim != 1 or not scores.size:
-        raise BadFile(f"{name} must be a list of numbers, one for each choice; got {shown(values)}")
-    return scores
-
-
-def _values(arguments: object) -> list[Any]:
-    """Return a list of arguments, which newer logs write as an object."""
-    if isinstance(arguments, dict):
-        return list(arguments.values())
-    return arguments if isinstance(arguments, list) else []
-
-
-def _place(target: object, n_choices: int, texts: object) -> int:
-    """Return the number of the correct choice, given by its number, its text or its letter."""
-    place = target
-    if isinstance(target, str):
-        place = _place_of_text(target.strip(), _values(texts))
-    if type(place) is not int or not 0 <= place < n_choices:
-        raise BadFile(f"the answer {shown(target)} is not one of the {n_choices} choices, by number, letter or text")
-    return place
-
-
-def _place_of_text(word: str, texts: list[Any]) -> int:
-    """Return the number of the choice with this text, number or letter; -1 if there is none."""
-    same = [number for number, text in enumerate(texts) if str(text).strip() == word]
-    if len(same) == 1:
-        return same[0]
-    if word.isdecimal():
-        return int(word)
-    letter = word.strip("().:").upper()
-    return ord(letter) - ord("A") if len(letter) == 1 else -1
+def _records_of_lines(text: bytes) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            with errors_as_bad_file(f"line {number}"):
+                record = json.loads(line)
+            yield f"line {number}", record
 
 
 def write_npz(stream: io.BytesIO, contents: Contents) -> None:
     """Write a NumPy archive."""
-    arrays: dict[str, Any] = {key: _as_array(values) for key, values in _columns(contents).items()}
+    arrays: dict[str, Any] = {key: _as_array(values) for key, values in _by_key(contents).items()}
     np.savez_compressed(stream, **arrays)
 
 
@@ -326,25 +194,36 @@ def write_npy(stream: io.BytesIO, contents: Contents) -> None:
 
 def write_json(stream: io.BytesIO, contents: Contents) -> None:
     """Write a JSON object with the keys of an `.npz`, arrays as lists."""
-    lists = {key: cells_of(values) for key, values in _columns(contents).items()}
+    lists = {key: cells_of(values) for key, values in _by_key(contents).items()}
     stream.write(json.dumps(lists, default=str).encode() + b"\n")
 
 
 def write_json_lines(stream: io.BytesIO, contents: Contents) -> None:
     """Write one JSON object per row, with the scores of all classes as a list."""
-    columns: dict[str, Any] = dict(contents.others)
-    for field, values in contents.arrays().items():
-        columns[field if values.ndim == 2 else _column_name(field)] = values
+    columns = _by_column(contents, contents.class_names or ())
+    if contents.class_names:
+        columns["class_names"] = [list(contents.class_names)] * len(contents)
     for row in zip(*map(cells_of, columns.values()), strict=True):
         line = dict(zip(columns, row, strict=True))
         stream.write(json.dumps(line, default=str).encode() + b"\n")
 
 
-def _columns(contents: Contents) -> dict[str, Any]:
+def _by_key(contents: Contents) -> dict[str, Any]:
     """Return values by the keys that the reader knows."""
-    columns: dict[str, Any] = {**contents.arrays(), **contents.others}
-    if contents.class_names is not None:
-        columns["class_names"] = list(contents.class_names)
+    names = {} if contents.class_names is None else {"class_names": list(contents.class_names)}
+    return {**contents.arrays(), **contents.others, **names}
+
+
+def _by_column(contents: Contents, names: Sequence[str]) -> dict[str, Any]:
+    """Return values by row: the other columns first, then those that the reader knows, labels by name if there are."""
+    columns: dict[str, Any] = dict(contents.others)
+    for field, values in contents.arrays().items():
+        if values.ndim == 2:
+            columns[field] = values
+        elif names and field in ("labels", "predicted"):
+            columns[field.removesuffix("s")] = [names[number] for number in values]
+        else:
+            columns[field.removesuffix("s")] = values
     return columns
 
 
@@ -368,24 +247,45 @@ class _Columns:
         keys = keys_of_fields(dict.fromkeys(map(_key_of_column, names)), _COLUMN_KEYS)
         self.of_field = {name: [key] for name, key in keys.items()}
         self.classes: tuple[str, ...] = ()
+        self.presence: list[str] = []  # one column for each of several labels, in which cells may be missing
         for name in keys.keys() & set(SCORES):
             self.of_field[name], self.classes = _score_columns(names, keys[name])
+            n_scores = len(self.of_field[name])
+            self.presence = [f"label_{label}" for label in self.classes or range(n_scores)]
+            if n_scores > 1 and "labels" not in keys and set(self.presence) <= set(names):
+                self.of_field["labels"] = self.presence
         self.known = list(itertools.chain(*self.of_field.values()))
         # A column whose name is a key of another format would be taken for that field when it is read again.
         self.others = [name for name in names if _key_of_column(name) not in _COLUMN_KEYS and name not in KEYS]
 
-    def contents(self, values: Mapping[str, Array], place: Callable[[int], str], others: dict[str, Any]) -> Contents:
+    def contents(
+        self, cells: Mapping[str, Array], place: Callable[[int], str], others: dict[str, Any], reading: Reading
+    ) -> Contents:
         """Return the fields, given the numbers or text of each column; `place` says where a row stands."""
-        numbers_of_classes = {name: float(number) for number, name in enumerate(self.classes)}
-        words: dict[str, Mapping[str, float]] = {"correct": _TRUE_OR_FALSE, "labels": numbers_of_classes}
-        fields: dict[str, Any] = {"class_names": self.classes or None}
+
+        def cell(field: str, row: int) -> str:
+            return f"{place(row)}, column {self.of_field[field][0]!r}"
+
+        values: dict[str, Any] = {}
         for name, columns in self.of_field.items():
-            if name == "groups":
-                fields[name] = values[columns[0]]
+            if name not in SCORES and len(columns) == 1:
+                values[name] = cells[columns[0]]
                 continue
-            numbers = [_numbers(values[column], column, place, words.get(name, {})) for column in columns]
-            fields[name] = np.stack(numbers, axis=1) if name in SCORES else numbers[0]
-        return Contents(**fields, others=others)
+            missing = () if name in SCORES else _MISSING
+            values[name] = np.stack([_numbers(cells[column], column, place, missing) for column in columns], axis=1)
+        if self.classes:
+            values["class_names"] = list(self.classes)
+        return contents_of(values, reading, others, cell)
+
+
+def _numbers(cells: Array, column: str, place: Callable[[int], str], missing: Collection[str]) -> Array:
+    """Return the cells of one column as numbers, NaN for those that may be missing."""
+    if cells.dtype != object:
+        return cells
+    known = np.flatnonzero([cell.strip() not in missing for cell in cells])
+    numbers = np.full(len(cells), np.nan)
+    numbers[known] = numbers_or_words(cells[known], {}, lambda row: f"{place(int(known[row]))}, column {column!r}")
+    return numbers
 
 
 def _key_of_column(column: str) -> str:
@@ -402,7 +302,7 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
     columns = [name for name in names if _key_of_column(name) == key]
     prefix = key.removesuffix(_EACH_CLASS)
     classes = [column.removeprefix(prefix).removeprefix("_") for column in columns]
-    numbered = [name for name in classes if _number(name, {}) % 1 == 0]
+    numbered = [name for name in classes if number_of(name, {}) % 1 == 0]
     if len(columns) == 1:  # a binary model with one score, which has no name for class 0
         if numbered not in ([], ["1"]):
             raise BadFile(f"column {columns[0]!r} stands alone: name it {prefix}_1, or give both classes a column")
@@ -411,35 +311,13 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
         raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
     if not numbered:
         return columns, tuple(classes)
-    in_order = [str(number) for number in range(len(classes))]
+    in_order = list(map(str, range(len(classes))))
     if set(classes) != set(in_order):
-        advice = f"number the classes 0..{len(classes) - 1}, or name all of them with words"
-        raise BadFile(f"the class number {numbered[0]} of {prefix} is not one of a full set: {advice}")
+        raise BadFile(
+            f"the class number {numbered[0]} of {prefix} is not one of a full set: number the classes "
+            f"0..{len(classes) - 1}, or name all of them with words"
+        )
     return [f"{prefix}_{number}" for number in in_order], ()  # label 2 must mean column logit_2
-
-
-def _numbers(cells: Array, column: str, place: Callable[[int], str], words: Mapping[str, float]) -> Array:
-    """Return a column as numbers, for which words may stand, or raise an error that names the first bad cell."""
-    if cells.dtype != object:
-        return cells
-    numbers = np.array([_number(cell, words) for cell in cells], np.float64)
-    bad = np.flatnonzero(np.isnan(numbers))
-    if bad.size:
-        expected = f"a number or one of {listed(words)}" if words else "a number"
-        where = f"{place(bad[0])}, column {column!r}"
-        raise BadFile(f"{where} has {cells[bad[0]][:40]!r}; expected {expected}: fix or remove that row")
-    return numbers
-
-
-def _number(cell: str, words: Mapping[str, float]) -> float:
-    """Parse a word or a number, else return NaN; 1_0, which Python accepts, is more likely an error than ten."""
-    word = cell.strip()
-    if word in words:
-        return words[word]
-    try:
-        return np.nan if "_" in cell else float(cell)
-    except ValueError:
-        return np.nan
 
 
 def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
@@ -447,8 +325,7 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
     if reading.entries is None:
         check_size(_TEXT_FACTOR * path.stat().st_size)
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        reader = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
         header = [name.strip() for name in next(reader, [])]
         if len(header) == 1 and not header[0].isidentifier():  # such as logit_1
             raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
@@ -461,7 +338,7 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
             by_name = dict(zip(header, map(list, zip(*cells, strict=True)), strict=True))
             values = {name: object_array(by_name[name]) for name in columns.known}
             others = {name: by_name[name] for name in columns.others if reading.others}
-            yield columns.contents(values, lambda row: f"line {lines[row]}", others)  # noqa: B023  # used at once
+            yield columns.contents(values, lambda row: f"line {lines[row]}", others, reading)  # noqa: B023  # used at once
         if not lines:
             raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
 
@@ -484,6 +361,9 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
     if metadata.num_rows == 0:
         raise BadFile("has no rows; remove the file")
     schema = metadata.schema.to_arrow_schema()
+    if "model_response" in schema.names:
+        yield contents_of_records(_records_of_rows(path, metadata), reading)
+        return
     columns = _Columns(schema.names)
     others = columns.others if reading.others else []
     wanted = columns.known + others
@@ -499,10 +379,24 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Contents]:
             batches = file.iter_batches(reading.rows_at_once(len(wanted)), columns=wanted, use_threads=False)
             tables = (pyarrow.Table.from_batches([batch]) for batch in batches)
         for table in tables:
-            values = {name: _column_array(table[name], name, first_row) for name in columns.known}
+            values = {}
+            for name in columns.known:
+                column = table[name]
+                if name in columns.presence and name not in text and column.null_count:
+                    column = column.cast("float64").fill_null(float("nan"))
+                values[name] = _column_array(column, name, first_row)
             kept = {name: table[name] for name in others}
-            yield columns.contents(values, lambda row: f"row {first_row + row}", kept)  # noqa: B023  # used at once
+            yield columns.contents(values, lambda row: f"row {first_row + row}", kept, reading)  # noqa: B023  # used at once
             first_row += len(table)
+
+
+def _records_of_rows(path: Path, metadata: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a log whose columns hold objects, such as the details of lighteval."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    check_size(_TEXT_FACTOR * sum(group.total_byte_size for group in groups))
+    with needs_pyarrow().parquet.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
+        for row, record in enumerate(file.read(use_threads=False).to_pylist()):
+            yield f"row {row}", record
 
 
 def _is_text(field: Any) -> bool:
@@ -540,7 +434,7 @@ def _column_array(column: Any, name: str, first_row: int) -> Array:
     """Return a column as numbers or text, refusing gaps, which pyarrow would turn into NaN or None."""
     types = needs_pyarrow().types
     if column.null_count:
-        row = first_row + column.is_null().to_pylist().index(True)
+        row = first_row + column.is_null().index(True).as_py()
         raise BadFile(f"row {row}, column {name!r} is missing; fill in or remove that row")
     if types.is_dictionary(column.type):
         whole = column.unify_dictionaries().combine_chunks()
@@ -550,39 +444,33 @@ def _column_array(column: Any, name: str, first_row: int) -> Array:
     return np.from_dlpack(column.combine_chunks())  # without pandas, which to_numpy would import
 
 
-def _columns_to_write(contents: Contents) -> dict[str, Any]:
-    """Return the columns to write: the other ones first, then those that the reader expects."""
-    columns: dict[str, Any] = dict(contents.others)
-    n_scores = contents.scores[:1].size
-    names: Sequence[str] = ()
-    if n_scores > 1 and all(map(_names_a_column, contents.class_names or ())):
-        names = contents.class_names or ()
-    for field, values in contents.arrays().items():
-        if values.ndim == 2:
-            classes: Sequence[Any] = names or range(values.shape[1])
-            if n_scores == 1:  # a single score is that of class 1
-                classes = [1]
-            for number, name in enumerate(classes):
-                columns[f"{_column_name(field)}_{name}"] = values[:, number]
-        elif field in ("labels", "predicted") and names:
-            columns[_column_name(field)] = [names[number] for number in values]
-        else:
-            columns[_column_name(field)] = values
+def _as_table(contents: Contents) -> dict[str, Any]:
+    """Return values by column, with one column for the scores of each class."""
+    names = contents.class_names or ()
+    if contents.scores[:1].size == 1 or not all(map(_names_a_column, names)):
+        names = ()
+    columns: dict[str, Any] = {}
+    for name, values in _by_column(contents, names).items():
+        if not (isinstance(values, np.ndarray) and values.ndim == 2):
+            columns[name] = values
+            continue
+        classes: Sequence[Any] = names or range(values.shape[1])
+        if len(classes) == 1:  # a single score is that of class 1
+            classes = [1]
+        prefix = {"logits": "logit", "probabilities": "probability", "labels": "label"}[name]
+        for number, label in enumerate(classes):
+            columns[f"{prefix}_{label}"] = values[:, number]
     return columns
-
-
-def _column_name(field: str) -> str:
-    return "probability" if field == "probabilities" else field.removesuffix("s")
 
 
 def _names_a_column(name: str) -> bool:
     """Return whether a column can carry a class name: the reader takes numbers for class numbers and strips spaces."""
-    return name != "" and name.isprintable() and name == name.strip() and np.isnan(_number(name, {}))
+    return name != "" and name.isprintable() and name == name.strip() and np.isnan(number_of(name, {}))
 
 
 def write_text(stream: io.BytesIO, contents: Contents, delimiter: str = ",") -> None:
     """Write the columns as text under a header."""
-    columns = {name: map(_text, cells_of(values)) for name, values in _columns_to_write(contents).items()}
+    columns = {name: map(_text, cells_of(values)) for name, values in _as_table(contents).items()}
     lines = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(lines, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
@@ -605,7 +493,7 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
     Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
     """
     pyarrow = needs_pyarrow()
-    columns = map(_columns_to_write, parts)
+    columns = map(_as_table, parts)
     tables = (pyarrow.table({name: _arrow_column(values) for name, values in some.items()}) for some in columns)
     first = next(tables)
     text = [field.name for field in first.schema if not pyarrow.types.is_primitive(field.type)]

@@ -7,7 +7,7 @@ probabilities.
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from glayers import checks
 from glayers.activations import probabilities_of
 from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.errors import BadPredictions, GlayersWarning, shown
+from glayers.text_tables import plural
 
 
 class _Rows:
@@ -29,7 +30,7 @@ class _Rows:
     def _described(self, *facts: str) -> str:
         optional = ("weights", "groups", "class_names")
         extras = [name for name in optional if getattr(self, name, None) is not None]
-        return f"{type(self).__name__}({', '.join([f'{len(self):,} rows', *facts, *extras])})"
+        return f"{type(self).__name__}({', '.join([plural(len(self), 'row'), *facts, *extras])})"
 
     def _set(self, fields: dict[str, Any]) -> None:
         """Set all fields; arrays become read-only here, and stay writable for the caller."""
@@ -76,7 +77,7 @@ class _Rows:
             rows = checks.check_places(rows, len(self))
         fields = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
         taken = self._trusted(**fields)
-        if len(taken) == 0:
+        if not len(taken):
             raise BadPredictions("the rows to take are empty; take at least one")
         return taken
 
@@ -96,7 +97,8 @@ class Predictions(_Rows):
         -inf means that the class is impossible in that row: its probability is exactly 0.
     labels
         Array (n,) of class numbers in 0..classes-1, or of class names if `class_names` are given. For two classes, -1
-        and 1 stand for 0 and 1.
+        and 1 stand for 0 and 1. Or soft labels (n, classes), a distribution per row: the record then holds a row for
+        each class that a row may have, with the probabilities as weights and the copies as one group.
     weights
         Array (n,) of importance weights, not negative; a common factor changes nothing.
     groups
@@ -118,11 +120,15 @@ class Predictions(_Rows):
     Predictions(2 rows, 3 classes, float64)
     >>> Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[0, 2], counts=[1, 3]).labels.tolist()
     [0, 2, 2, 2]
+    >>> soft = Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[[0.75, 0.0, 0.25], [0, 1, 0]])
+    >>> soft.labels.tolist(), soft.weights.tolist(), soft.groups.tolist()
+    ([0, 2, 1], [0.75, 0.25, 1.0], [0, 0, 1])
     """
 
     logits: Array
     labels: Ints
     class_names: tuple[str, ...] | None
+    has_several_labels: ClassVar[bool] = False  # those of `MultiLabelPredictions`, of which each needs its own map
 
     def __init__(
         self,
@@ -133,8 +139,8 @@ class Predictions(_Rows):
         class_names: Iterable[str] | None = None,
         counts: object = None,
     ) -> None:
-        extras = {"weights": weights, "groups": groups, "counts": counts}
-        self._check(checks.check_logits(logits), labels, class_names, **extras)
+        checked = checks.check_logits(logits)
+        self._check(checked, labels, class_names, weights=weights, groups=groups, counts=counts)
 
     @classmethod
     def _of_logits(cls, logits: object, labels: object, class_names: Any = None, **extras: Any) -> Self:
@@ -146,6 +152,9 @@ class Predictions(_Rows):
     def _check(self, logits: Array, labels: object, class_names: Any, **extras: Any) -> None:
         n_classes = max(2, logits.shape[1])
         names = checks.check_class_names(class_names, n_classes)
+        soft = checks.label_distributions(labels)
+        if soft is not None and soft.shape == (len(logits), n_classes):
+            logits, labels, extras = _row_per_class(logits, soft, **extras)
         numbers = checks.check_labels(labels, len(logits), n_classes, names)
         checks.refuse_impossible_labels(logits, numbers)
         self._set_checked(logits=logits, labels=numbers, class_names=names, **extras)
@@ -198,7 +207,7 @@ class Predictions(_Rows):
     ) -> Self:
         """Return predictions from checked probabilities."""
         if warn:
-            _warn_of_certainty(probabilities, floor)
+            warn_of_certainty(probabilities, floor)
         wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
@@ -298,6 +307,22 @@ class Confidences(_Rows):
         return self._described()
 
 
+def _row_per_class(
+    logits: Array, soft: Floats, weights: Any = None, groups: Any = None, counts: Any = None
+) -> tuple[Array, Ints, dict[str, Any]]:
+    """Return a row for each class that a row may have: the log loss of both is the same."""
+    if counts is not None:
+        raise BadPredictions("rows with a distribution over labels have no counts; repeat the rows, or pass weights")
+    rows, labels = np.nonzero(soft)
+    shares = soft[rows, labels]
+    if weights is not None:
+        shares = shares * checks.check_weights(weights, len(soft))[rows]
+    units = rows
+    if groups is not None:
+        units = checks.check_groups(groups, len(soft))[rows]
+    return logits[rows], labels, {"weights": shares, "groups": units}
+
+
 def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
     """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
     checks.check_choice(inputs, ("logits", "probabilities", "confidence"), "inputs")
@@ -305,13 +330,21 @@ def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
         raise BadPredictions(f"needs Predictions or Confidences; got {shown(record)}. Pass arrays to fit and transform")
     wanted = "confidence" if isinstance(record, Confidences) else "logits"
     if (inputs == "confidence") != (wanted == "confidence"):
-        mismatch = f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}"
-        raise BadPredictions(f"{mismatch}; fit one with inputs={wanted!r}")
+        raise BadPredictions(
+            f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
+        )
     if isinstance(record, Predictions):
+        if record.has_several_labels:
+            raise BadPredictions(
+                "rows with several labels need MultiLabelCalibrator(method); for one label, pass by_label()[name]"
+            )
         return record
-    extras: dict[str, Any] = {"weights": record.weights, "groups": record.groups}
     return Predictions._of_probabilities(
-        record.confidence[:, None], record.correct, class_names=("wrong", "correct"), **extras
+        record.confidence[:, None],
+        record.correct,
+        class_names=("wrong", "correct"),
+        weights=record.weights,
+        groups=record.groups,
     )
 
 
@@ -327,7 +360,7 @@ def map_inputs(inputs: str, predictions: Predictions) -> Array:
     return probabilities[:, 1:] if predictions.logits.shape[1] == 1 else probabilities
 
 
-def _warn_of_certainty(probabilities: Array, floor: float) -> None:
+def warn_of_certainty(probabilities: Array, floor: float) -> None:
     """Count the probabilities that have no logit: 0 and, if one column stands for two classes, also 1."""
     certain = probabilities <= 0
     what = "0"

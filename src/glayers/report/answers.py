@@ -1,27 +1,52 @@
-"""A comparison -> what the page says: a headline, five answers, and the cells of its tables."""
+"""A comparison -> what the page says: a headline, what to do, five answers, and the cells of its tables."""
 
 import math
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from glayers.arrays import Bools
 from glayers.calibrators import AutoCalibrator
-from glayers.errors import listed
-from glayers.metrics import METRICS, OmnibusTest, PairedDifferences
+from glayers.errors import BadPredictions, GlayersWarning, listed
+from glayers.metrics import METRICS, OmnibusTest, PairedDifferences, label_tests, scorecard
 from glayers.metrics.calibration_tests import FEWER_DRAWS, TOLERANCE
 from glayers.metrics.events import Scored
-from glayers.predictions import Confidences, Predictions
+from glayers.predictions import Confidences, MultiLabelPredictions, Predictions
 from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
-from glayers.report.verdict import BOTH_SETS, Finding, Tone, Verdict, findings, verdict
+from glayers.report.verdict import (
+    BELOW_TOP,
+    BOTH_SETS,
+    CLASS_FREQUENCIES,
+    FIT_AGAIN,
+    OF_CONFIDENCE,
+    ONLY_TOP,
+    Finding,
+    Tone,
+    Verdict,
+    few_or_count,
+    findings,
+    verdict,
+)
 from glayers.text_tables import capital, percent, plural, points, shortened, two_digits
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 TESTS = {"ks": "confidence", "ece": "bins", "rank_2_ks": "second class", "classwise_ks": "all classes"}
+_ADAPTED = "adapted "
+_SPELLED = {"nll": "Log loss (NLL)"}
+_WITHIN_REACH = 10  # times the calibration rows
+_LIMITS = {  # of an answer that is not good
+    BELOW_TOP: "Do not rely on the probabilities of the other classes.",
+    ONLY_TOP: "Rely on the top probability only.",
+    "Not in every class": "Do not rely on the classes that are off.",
+}
+_STANDARD_ERRORS = 2.5  # which four tests, adjusted for each other, allow at 95 %
 _CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 
 
@@ -42,15 +67,15 @@ class Measurements:
     compared
         The comparison.
     both
-        What the model shows before and after the recommended method; one where nothing was fitted.
+        What the model shows before and after the method to use; one where there is no such method.
     tests
         The calibration test of each method.
     differences
-        Between every two methods; None if no method could be fitted.
+        Between every two methods; None if there is one.
     findings
         What deserves attention.
     verdicts
-        What the tests mean, before and after the recommended method.
+        What the tests mean, before and after.
     """
 
     compared: "Comparison"
@@ -58,18 +83,41 @@ class Measurements:
     tests: dict[str, OmnibusTest]
     differences: PairedDifferences | None
     findings: list[Finding]
-    verdicts: dict[str, Verdict]
+    verdicts: list[Verdict]
 
     @property
     def n_classes(self) -> int:
         """The number of classes; 0 of confidences."""
         return self.compared.test.n_classes if isinstance(self.compared.test, Predictions) else 0
 
+    @cached_property
+    def label_tests(self) -> dict[str, OmnibusTest]:
+        """The test of each label with the method to use; empty where a row has one label."""
+        rows = self.compared.predictions(self.chosen)
+        return label_tests(rows, random_state=self.compared.random_state) if self.several_labels else {}
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a row may have several labels."""
+        return isinstance(self.compared.test, MultiLabelPredictions)
+
+    @property
+    def chosen(self) -> str:
+        """The method to use."""
+        return self.both[-1].name
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether test rows were also fitted on."""
+        return any(finding.subject == BOTH_SETS for finding in self.findings)
+
     def panels(self) -> dict[str, list[Spec]]:
         """Return the panels of every figure that can be drawn."""
-        on_page = {name: figure for name, figure in FIGURES.items() if figure.on_page}
-        possible = [name for name, figure in on_page.items() if self.n_classes or not figure.needs_classes]
-        return {name: on_page[name].specs(self.both) for name in possible}
+        panels = {}
+        for name, figure in FIGURES.items():
+            if figure.on_page and (self.n_classes or not figure.needs_classes):
+                panels[name] = figure.specs(self.both)
+        return panels
 
 
 def measure(
@@ -81,182 +129,318 @@ def measure(
 ) -> Measurements:
     """Test every method of a comparison, compare them, and check the data."""
     tests = dict(compared.calibration_tests)
+    problems = findings(compared, calibration)
+    chosen = compared.recommended
+    adapted = _ADAPTED + chosen
+    if any(problem.subject == CLASS_FREQUENCIES for problem in problems):
+        compared = _with_adapted(compared, adapted)
+    metrics = [compared.loss, "ks"]
+    if isinstance(compared.test, Predictions):
+        metrics.append("accuracy")  # calibrating a confidence changes no answer
+    between = None
+    if len(compared.scorecards) > 1:
+        between = compared.differences(metrics, n_resamples=n_resamples, random_state=random_state)
+    if adapted in compared.scorecards and _change(between, compared.loss, chosen, adapted).tone == "good":
+        chosen = adapted
+        tests[chosen] = compared.calibration_test(chosen)
+    remedy = "" if chosen == adapted else FIT_AGAIN
+    problems = [each._replace(advice=remedy) if each.subject == CLASS_FREQUENCIES else each for each in problems]
     others = [name for name in compared.scorecards if name not in tests]
     with progress_bar(progress, "testing methods", len(others)) as advance:
         for name in others:
             tests[name] = compared.calibration_test(name, FEWER_DRAWS)  # shows pass or fail, not a p-value
             advance()
-    metrics = [compared.loss, "ks"]
-    if isinstance(compared.test, Predictions):
-        metrics.append("accuracy")  # calibrating a confidence changes no answer
-    between = None
-    if compared.calibrators:
-        between = compared.differences(metrics, n_resamples=n_resamples, random_state=random_state)
-    both = []
-    verdicts = {}
-    for name, test in compared.calibration_tests.items():
-        both.append(Shown(name, compared.rows(name), random_state=random_state))
-        gaps = both[-1].predicted if isinstance(compared.test, Predictions) else None
-        verdicts[name] = verdict(test, compared.scorecards[name], gaps)
-    return Measurements(compared, both, tests, between, findings(compared, calibration), verdicts)
+    names = dict.fromkeys([next(iter(compared.scorecards)), chosen])
+    both = [Shown(name, compared.rows(name), random_state=random_state) for name in names]
+    verdicts = []
+    for method in both:
+        gaps = method.predicted if isinstance(compared.test, Predictions) else None
+        verdicts.append(verdict(tests[method.name], compared.scorecards[method.name], gaps))
+    return Measurements(compared, both, tests, between, problems, verdicts)
+
+
+def _with_adapted(compared: "Comparison", name: str) -> "Comparison":
+    """Add the recommended method as adapted to the class frequencies of the test rows, whose labels it does not see."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)  # the page shows whether adapting helped
+        try:
+            adapted = compared.calibrators[compared.recommended].adapt(compared.test)
+        except BadPredictions:  # too few groups to tell
+            return compared
+    if not adapted.adaptation_.shifted:
+        return compared
+    return replace(
+        compared,
+        calibrators=compared.calibrators | {name: adapted},
+        scorecards=compared.scorecards | {name: scorecard(adapted.apply(compared.test))},
+    )
 
 
 def headline(found: Measurements) -> list[str]:
-    """Return what the model says, how often it is right, and what it says once calibrated: words, number, words, ..."""
-    cards = [found.compared.scorecards[method.name] for method in found.both]
-    before = cards[0]
-    digits = 0 if abs(before["confidence"] - before["accuracy"]) >= 0.01 else 1
-    says = percent(before["confidence"], digits)
-    right = percent(before["accuracy"], digits)
-    link = "but" if found.verdicts[found.both[0].name].tone == "bad" else "and"
-    parts = ["Your model says ", says, f" {link} is right ", right, " of the time."]
-    for after in cards[1:]:
-        parts[-1] += " Calibrated, it says "
-        parts += [percent(after["confidence"], digits), "."]
-        if difference_cell(found, "accuracy", found.both[-1].name).tone:
-            parts[-1:] = [" and is right ", percent(after["accuracy"], digits), "."]
+    """Return what the model says and how often it is right, before and after: words, number, words, ..."""
+    says, right, *after = (
+        percent(found.compared.scorecards[method.name][metric], 1)
+        for method in found.both
+        for metric in ("confidence", "accuracy")
+    )
+    link = "but" if found.verdicts[0].tone == "bad" else "and"
+    subject = "Your model"
+    if found.verdicts[0].answer.startswith("Too few"):
+        subject = f"On these {plural(len(found.compared.test), 'row')}, your model"
+    parts = [f"{subject} says ", says, f" {link} is right ", right, " of the time."]
+    if after:
+        parts[-1] += " After correction, it says "
+        parts += [after[0], " and is right ", after[1], "."]
     return parts
 
 
 def verdict_sentence(found: Measurements) -> str:
     """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
-    before, *calibrated = found.verdicts.items()
-    sentence = f"{capital(before[1].sentence)}."
-    for name, after in calibrated:
-        sentence += f" After calibration with {name}: {after.sentence}."
-    if any(finding.subject == BOTH_SETS for finding in found.findings):
-        sentence += " This is too optimistic, because the two sets share rows."
-    return sentence
+    before, after = found.verdicts[0].sentence, found.verdicts[-1].sentence
+    if len(found.both) == 1:
+        return f"{capital(before)}."
+    if before == after:
+        return f"{capital(before)}, with or without {found.chosen}."
+    return f"{capital(before)}. With {found.chosen}, {after.replace('the model is', 'it is')}."
+
+
+def advice(found: Measurements) -> str:
+    """Say what to do about the model, and about what was found in the data."""
+    if found.shares_rows:
+        return "Leave the shared rows out of one of the two sets, and run this again."
+    steps = [*_steps(found), *(finding.advice for finding in found.findings)]
+    return " ".join(dict.fromkeys(filter(None, steps)))
+
+
+def _steps(found: Measurements) -> list[str]:
+    """Return what to do about the model."""
+    before, after = found.verdicts[0], found.verdicts[-1]
+    test = found.tests[found.chosen]
+    if not found.compared.scorecards.keys() - {found.both[0].name}:
+        if test.undecided:
+            return [_label_more(test)]
+        if before.tone == "good":
+            return ["Use the model as it is."]
+        return ["Calibrate the model: glayers fit, or glayers report with calibration rows and test rows."]
+    if _worse_in(found):
+        return [f"Do not use {found.chosen}.", FIT_AGAIN]
+    helps = _change_of_loss(found).tone == "good"
+    if before.tone == "good" and not helps:
+        return ["Use the model as it is: it is calibrated, and calibration does not change it significantly."]
+    steps = [_use(found)]
+    if not helps and after.tone != "good":
+        steps = [f"Do not rely on {found.chosen} yet: these rows cannot tell whether it helps."]
+    if after.tone == "bad":
+        return [*steps, f"An error remains: {FIT_AGAIN[0].lower()}{FIT_AGAIN[1:]}"]
+    steps.append(_LIMITS.get(after.answer, ""))
+    if test.verdict == "as calibrated as the rows allow":
+        steps.append("Label more calibration rows to fit on.")
+    elif not test.detectable <= TOLERANCE:
+        steps.append(_label_more(test))
+    return steps
+
+
+def _use(found: Measurements) -> str:
+    name = found.chosen.removeprefix(_ADAPTED)
+    use = f"Use {name}."
+    if isinstance(found.compared.calibrators[found.chosen], AutoCalibrator):
+        use = f"Use {name} (a weighted mixture of methods)."
+    if name != found.chosen:
+        use += " Adapt it to the new class frequencies (glayers adapt), as was done here."
+    return use
+
+
+def _label_more(test: OmnibusTest) -> str:
+    """Say how many test rows it takes."""
+    if math.isnan(test.detectable):
+        return "Label test rows of more groups."
+    return f"Label more test rows: it takes about {_wanted_rows(test)} to detect errors of 2 points."
+
+
+def _wanted_rows(test: OmnibusTest) -> str:
+    """Return how many rows would show an error that matters: the error that shows falls with the root of the rows."""
+    wanted = test.rows * (test.detectable / TOLERANCE) ** 2
+    return f"{float(f'{wanted:.2g}'):,.0f}"
 
 
 def answers(found: Measurements) -> dict[str, Cell]:
     """Return the tiles of the first screen by their questions."""
     tiles = {"Is it calibrated now?": _calibrated(found)}
-    if found.compared.calibrators:
+    if len(found.both) > 1:
         tiles["Which method to use?"] = _method(found)
-        tiles["What does it change?"] = _cost(found)
-    if found.n_classes:
-        tiles["Which classes are off?"] = _classes(found)
-    tiles["Enough test rows?"] = _enough_rows(found)
+        tiles["Does accuracy change?"] = _accuracy(found)
+    if found.several_labels:
+        tiles["Which labels are off?"] = _labels(found)
+    elif isinstance(found.compared.test, Predictions):
+        tiles["Which classes are off?"] = _classes(found, found.compared.test.label_counts() == 0)
+    tiles["Enough rows?"] = _enough_rows(found)
     return tiles
 
 
 def _calibrated(found: Measurements) -> Cell:
     """Answer whether the model is calibrated: better than before is fair, but only calibrated everywhere is good."""
-    name, said = list(found.verdicts.items())[-1]
+    said = found.verdicts[-1]
     answer, tone = said.answer, said.tone
-    if any(finding.subject == BOTH_SETS for finding in found.findings):
+    if found.shares_rows:
         answer, tone = "Cannot tell: shared rows", "fair"
-    elif tone == "bad" and difference_cell(found, found.compared.loss, name).tone == "good":
+    elif tone == "bad" and _change_of_loss(found).tone == "good":
         answer, tone = "Better, not fixed", "fair"
-    others = ["single classes"] if found.n_classes and found.both[-1].predicted.off else []
-    reason = _failures(found.tests[name], *others)
-    gaps = " \N{RIGHTWARDS ARROW} ".join(_gap_words(method.scored) for method in found.both)
-    return Cell(answer, f"Gap {gaps} points. {reason}", tone)
-
-
-def _failures(test: OmnibusTest, *others: str) -> str:
-    """Name the tests that fail, and what else does."""
-    failing = [TESTS[name] for name in test.rejecting] + list(others)
-    if failing:
-        return f"Fails: {', '.join(failing)}."
-    if test.verdict == "too few groups":
-        return "Tests need at least 8 groups."
-    return "No test finds an error."
+    gaps = [_gap_words(method.scored) for method in found.both]
+    words = f"Confidence minus accuracy: {gaps[0]} points"
+    if len(gaps) > 1:
+        words += f" before, {gaps[1]} after"
+    return Cell(answer, f"{words}.", tone)
 
 
 def _gap_words(event: Scored) -> str:
-    """Return the mean of score minus hit in points, and two standard errors; rows of a group count as one unit."""
+    """Return the mean of score minus hit in points, and its error; rows of a group count as one unit."""
     gaps = event.scores - event.hits
     mean = float(event.weights @ gaps)
     parts = np.bincount(event.group_numbers, event.weights * (gaps - mean))
     error = math.sqrt(float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1))
-    return f"{points(mean)} +- {200 * error:.1f}"
+    return f"{points(mean)} +- {100 * _STANDARD_ERRORS * error:.1f}"
+
+
+def _change_of_loss(found: Measurements) -> Cell:
+    return difference_cell(found, found.compared.loss, found.chosen)
+
+
+def _worse_in(found: Measurements) -> str:
+    """Return the metric in which the method is worse than none: its loss or, where that does not differ, KS."""
+    tones = {metric: difference_cell(found, metric, found.chosen).tone for metric in (found.compared.loss, "ks")}
+    if tones[found.compared.loss] == "good":
+        return ""
+    return next((metric for metric, tone in tones.items() if tone == "bad"), "")
 
 
 def _method(found: Measurements) -> Cell:
     """Answer which method to use, and why, and what temperature scaling would do instead."""
-    name = found.both[-1].name
-    loss = METRICS[found.compared.loss]
-    # No worse than no calibration: in log loss or, where that does not differ, in KS.
-    tones = [difference_cell(found, metric, name).tone for metric in (loss.name, "ks")]
-    if tones[0] != "good" and "bad" in tones:
-        detail = f"{capital(name)} makes these rows worse. Fit again on rows like those the model will see."
-        return Cell("No calibration", detail, "bad")
+    name = found.chosen
+    loss = METRICS[_worse_in(found) or found.compared.loss]
     losses = {method: loss.format(card[loss.name]) for method, card in found.compared.scorecards.items()}
-    detail = f"{loss.short_label} {losses[name]}."
-    if tones[0] != "good":
-        detail = f"{loss.short_label} {losses[name]}: no significant difference from no calibration."
-    if isinstance(found.compared.calibrators[name], AutoCalibrator):
-        detail += " It chose its parts by cross-validation."
-    elif len(losses) > 2:
-        detail += " Chosen for its loss on these test rows, so slightly optimistic."
+    label = _SPELLED.get(loss.name, loss.label)
+    numbers = f"{label}, lower is better: {losses[found.both[0].name]} before, {losses[name]} after"
+    if _worse_in(found):
+        return Cell("No calibration", f"{capital(name)} makes these rows worse. {numbers}.", "bad")
+    tone = _change_of_loss(found).tone
+    if tone != "good":
+        value = "None needed" if found.verdicts[0].tone == "good" else f"{name}, unproven"
+        return Cell(value, f"{numbers}: no significant difference.", "good" if value == "None needed" else "fair")
     if "temperature" in losses and name != "temperature":
-        detail += f" Temperature scaling: {losses['temperature']}. {_failures(found.tests['temperature'])}"
-    return Cell(name, detail, tones[0])
+        numbers += f", {losses['temperature']} with temperature scaling"
+    elif len(losses) > 2 and not isinstance(found.compared.calibrators.get(name), AutoCalibrator):
+        numbers += ". Chosen for its loss on these test rows, so slightly optimistic"
+    return Cell(name, f"{numbers}.", tone)
 
 
-def _cost(found: Measurements) -> Cell:
-    """Answer what calibration does to the predictions, and how large the calibrator is."""
-    name = found.both[-1].name
-    fitted = found.compared.calibrators[name]
-    n_bytes = sum(array.nbytes for array in (fitted.map_.parameters() | fitted._posterior_arrays()).values())
-    size = f"{plural(fitted.diagnostics_.n_parameters, 'parameter')}, {max(1, round(n_bytes / 1000)):,} kB as a file."
+def _accuracy(found: Measurements) -> Cell:
+    """Answer what calibration does to the accuracy."""
+    name = found.chosen
+    before, after = (percent(found.compared.scorecards[each.name]["accuracy"], 1) for each in found.both)
     cell = difference_cell(found, "accuracy", name)
     if cell.tone:
-        return Cell(f"Accuracy {cell.value}", f"Significantly {cell.words}. {size}", cell.tone)
-    if found.differences is None or not cell.value:
-        return Cell("Accuracy stays", f"Calibrating a confidence changes no answer. {size}", "good")
+        verb = "rises" if cell.tone == "good" else "falls"
+        words = f"It {verb} from {before} to {after}: {name} changes predictions, too."
+        return Cell(f"Yes, it {verb}", words, cell.tone)
+    if not cell.value or found.differences is None:
+        return Cell("No", f"It is {before}: calibrating a confidence changes no answer.", "good")
     _, low, high, *_ = found.differences.between("accuracy", name, found.both[0].name).interval
-    detail = f"Accuracy changes by {cell.value}: no significant difference. {size}"
-    if low == high and fitted.methods[0].keeps == "nothing":
+    methods = found.compared.calibrators[name].methods
+    if low == high and (not methods or methods[0].keeps == "nothing"):
         high = 3 / len(found.compared.test)  # the rule of three: these rows would have shown more changes
         low = -high
     if high - low > 2 * TOLERANCE:
-        interval = f"95 % interval {points(low)} to {points(high)} points."
-        return Cell("Too few rows to tell", f"{interval} {detail}", "fair")
-    return Cell("Accuracy stays", detail, "good")
+        detail = f"{before} before, {after} after. 95 % interval of the change: {points(low)} to {points(high)} points."
+        return Cell("Too few rows to tell", detail, "fair")
+    return Cell("No", f"{before} before, {after} after: no significant difference.", "good")
 
 
-def _classes(found: Measurements) -> Cell:
+def _classes(found: Measurements, empty: Bools) -> Cell:
     """Answer which classes are off where they are predicted, if these rows can tell."""
-    said = [f"{when}: {_off(method.predicted)}." for when, method in zip(("Before", "After"), found.both, strict=False)]
     gaps = found.both[-1].predicted
+    cannot_tell = not gaps.off and gaps.detectable > _CLASS_TOLERANCE
+    words = _off(gaps, 4)
+    if cannot_tell:
+        words += f", but only errors above {plural(100 * gaps.detectable, 'point')} would show"
+    if len(found.both) > 1:
+        words = f"before: {_off(found.both[0].predicted)}. After: {words}"
+    words = f"{capital(words)}."
+    untested = ""
+    if empty.any():
+        untested = f", {empty.sum()} untested"
+        words += f" No test rows: {few_or_count(gaps.names, empty)}."
+    if len(gaps.off) == 1:
+        return Cell(shortened(gaps.names[gaps.off[0]], 24), words, "bad")
     if gaps.off:
-        return Cell(f"{len(gaps.off)} of {gaps.n_predicted:,}", " ".join(said), "bad")
-    detail = f"{' '.join(said)} Gaps above about {plural(100 * gaps.detectable, 'point')} would show in most classes."
-    if gaps.detectable > _CLASS_TOLERANCE:
-        return Cell("Too few rows per class", detail, "fair")
-    if found.verdicts[found.both[-1].name].tone != "good":
-        return Cell("None found", detail, "fair")
-    return Cell("None", detail, "good")
+        return Cell(f"{len(gaps.off)} of {gaps.n_predicted:,}", words, "bad")
+    if cannot_tell:
+        return Cell("Too few test rows per class", words, "fair")
+    if untested or found.verdicts[-1].tone != "good":
+        return Cell(f"None found{untested}", words, "fair")
+    return Cell("None", words, "good")
 
 
-def _off(gaps: PredictedGaps) -> str:
-    """Say how many of the predicted classes are off, and name the worst with their gaps in points."""
+def _labels(found: Measurements) -> Cell:
+    """Answer which of several labels are off, by the test of each."""
+    tests = found.label_tests
+    wrong = [name for name, test in tests.items() if test.rejected]
+    if wrong:
+        worst_first = sorted(wrong, key=lambda name: -tests[name].tests["ks"].value)
+        words = f"With {found.chosen}: {listed([shortened(name) for name in worst_first], 6)}."
+        return Cell(f"{len(wrong)} of {plural(len(tests), 'label')}", words, "bad")
+    detectable = float(np.nanmedian([test.detectable for test in tests.values()]))
+    words = f"For most labels, only errors above {two_digits(100 * detectable)} points would show."
+    if math.isnan(detectable):
+        return Cell("Too few groups", "", "fair")
+    if detectable > _CLASS_TOLERANCE:
+        return Cell("Too few test rows per label", words, "fair")
+    return Cell("None found", words, "fair" if found.verdicts[-1].tone != "good" else "good")
+
+
+def _off(gaps: PredictedGaps, n_others: int = 0) -> str:
+    """Say how many of the predicted classes are off, in which direction, and which is the worst; name some others."""
     if not gaps.off:
-        return "none"
-    named = [f"{shortened(gaps.names[c])} {points(gaps.gap[c])}" for c in gaps.off]
-    return f"{len(named)} of {gaps.n_predicted:,} predicted (points: {listed(named, 3)})"
+        return "none found"
+    directions = np.sign(gaps.gap[gaps.off])
+    word = "off"
+    if abs(directions.sum()) == len(directions):
+        word = "overconfident" if directions[0] > 0 else "underconfident"
+    worst, *others = (shortened(gaps.names[c]) for c in gaps.off)
+    by = f"by {abs(100 * gaps.gap[gaps.off[0]]):.1f} points"
+    if not others:
+        return f"{worst} is {word} {by}"
+    also = f"; also {listed(others, n_others)}" if n_others else ""
+    return f"{len(gaps.off)} {word} (worst: {worst}, {by}{also})"
 
 
 def _enough_rows(found: Measurements) -> Cell:
-    """Answer whether an error that matters would have shown."""
-    test = found.tests[found.both[-1].name]
-    rows = plural(test.rows, "row")
+    """Answer whether an error that matters would have shown, and whether more calibration rows would help."""
+    test = found.tests[found.chosen]
+    rows = plural(test.rows, "test row")
     if math.isnan(test.detectable):
-        return Cell("Too few groups", f"{rows} in {test.groups} groups.", "fair")
-    detail = f"{rows} would show a confidence that is off by {two_digits(100 * test.detectable)} points."
-    if test.detectable > TOLERANCE:
-        return Cell("Not yet", f"{detail} Label more rows.", "fair")
+        return Cell("Too few groups", f"{rows} in {test.groups} groups; the tests need 8 groups.", "fair")
+    shows = f"{rows} can detect errors above {two_digits(100 * test.detectable)} points."
+    if test.rows_needed and test.verdict == "as calibrated as the rows allow":
+        fitted_on = found.compared.calibrators[found.chosen].diagnostics_.rows
+        needed = "it takes far more"
+        if test.rows_needed <= _WITHIN_REACH * fitted_on:
+            needed = f"it takes about {test.rows_needed:,}"
+        words = f"Fitted on {fitted_on:,} rows; {needed} to remove the error that remains. {shows}"
+        return Cell("Too few calibration rows", words, "fair")
+    if test.detectable > TOLERANCE and not OF_CONFIDENCE & set(test.rejecting):
+        return Cell("Too few test rows", f"{shows} For 2 points, label about {_wanted_rows(test)}.", "fair")
     if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:
-        return Cell("Not for single classes", f"{detail} To judge classes, label more rows of each.", "fair")
-    return Cell("Yes", detail, "good")
+        return Cell("Not for single classes", f"{shows} To judge classes, label more rows of each.", "fair")
+    if found.verdicts[-1].tone != "good":
+        return Cell("Enough to test", shows, "good")
+    return Cell("Yes", shows, "good")
 
 
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:
     """Return one line per method: pass or fail of each test, and scores with what they are worth."""
     metrics = [METRICS[name] for name in (found.compared.loss, "ks", "accuracy")]
+    known = found.compared.scorecards[found.both[0].name]
+    metrics += [METRICS[name] for name in known if not METRICS[name].evaluate.__module__.startswith("glayers.")]
     parts = found.tests[found.both[0].name].tests
     headings = [TESTS[part] for part in parts] + [metric.short_label for metric in metrics]
     lines = {"method": [Cell(heading) for heading in headings]}
@@ -281,11 +465,17 @@ def _test_cell(test: OmnibusTest, part: str) -> Cell:
 
 def difference_cell(found: Measurements, metric: str, method: str) -> Cell:
     """Return the difference of a method from the uncalibrated; nothing where the two were not compared."""
-    between = found.differences
     before = found.both[0].name
-    if between is None or method == before or metric not in {each.metric for each in between.differences}:
+    if method == before:
         return Cell("")
-    difference = between.between(metric, method, before)
+    return _change(found.differences, metric, before, method)
+
+
+def _change(between: PairedDifferences | None, metric: str, before: str, after: str) -> Cell:
+    """Return the difference of two methods, and what it is worth."""
+    if between is None or metric not in {each.metric for each in between.differences}:
+        return Cell("")
+    difference = between.between(metric, after, before)
     described = METRICS[metric]
     value = described.format_difference(difference.interval.value)
     if not difference.significant:

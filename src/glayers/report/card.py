@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from glayers.calibrators import Calibrator
-from glayers.calibrators.base import check_calibrator
-from glayers.decisions.costs import mean_intervals
+import numpy as np
+
+from glayers.calibrators.base import Calibrator, check_calibrator
 from glayers.decisions.threshold import threshold
-from glayers.metrics import calibration_test, intervals, scorecard
-from glayers.metrics.bootstrap import Bootstrap
+from glayers.metrics import Metric, calibration_test, intervals, scorecard
 from glayers.metrics.events import check_any
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.report.verdict import class_gaps, verdict
@@ -15,6 +14,8 @@ from glayers.shift import shift_test
 from glayers.text_tables import capital, markdown_table, plural, two_digits
 
 __all__ = ["model_card"]
+
+_GAP = Metric.of_function(np.subtract, name="mean confidence minus accuracy", per_row=True)
 
 
 def model_card(
@@ -65,18 +66,24 @@ def model_card(
     said = verdict(tested, scorecard(calibrated), class_gaps(check_any(calibrated)))
     power = ""
     if tested.detectable > 0:  # not a number if there are too few groups
-        power = (
-            f" These rows would have shown an error of {two_digits(100 * tested.detectable)} points in 80 % of samples."
-        )
-    columns = [_numbers(rows, level, random_state) for rows in (test, calibrated)]
+        shown = two_digits(100 * tested.detectable)
+        power = f" These rows would have shown an error of {shown} points in 80 % of samples."
+    before, after = (_numbers(rows, level, random_state) for rows in (test, calibrated))
     cells = [(f"{100 * level:g} % intervals", "uncalibrated", "calibrated")]
-    cells += [(name, columns[0][name], columns[1][name]) for name in columns[0]]
-    shift = shift_test(calibrator, test, level=level)
-    limits = ["The numbers hold for rows like the calibration and test rows.", f"Test rows: {shift}.", *facts.notes]
+    cells += zip(before, before.values(), after.values(), strict=True)
+    limits = ["The numbers hold for rows like the calibration and test rows."]
+    limits += [f"Test rows: {shift_test(calibrator, test, level=level)}.", *facts.notes]
+    effective = calibrator.calibration_rows_.rows
+    if effective < 0.99 * facts.rows:
+        fitted_on += f" ({effective:,.0f} effective rows)"
+    adapted = ""
+    if calibrator.adaptation_ is not None:
+        adapted = f" Then {calibrator.adaptation_.summary}."
     versions = ", ".join(f"{name} {number}" for name, number in calibrator.versions_.items())
     paragraphs = [
         "## Calibration",
-        f"Calibrated by {facts.method} on {fitted_on}. The numbers below are from {plural(len(test), 'other row')}.",
+        f"Calibrated by {facts.method} on {fitted_on}.{adapted} The numbers below are from "
+        f"{plural(len(test), 'other row')}.",
         markdown_table(cells),
         f"**Verdict.** {capital(said.sentence)}.{power}",
         f"**Threshold.** {threshold(calibrated, accuracy=accuracy)}",
@@ -89,11 +96,9 @@ def model_card(
 
 def _numbers(given: Any, level: float, seed: int) -> dict[str, str]:
     """Return the numbers of the table, each with its interval."""
-    rows = check_any(given, strict=True)
-    found = intervals(rows, metrics=["accuracy", "confidence"], level=level, random_state=seed, progress=False)
+    metrics = ["accuracy", "confidence", _GAP]
+    found = intervals(given, metrics=metrics, level=level, random_state=seed, progress=False)
     numbers = {label: f"{value} ({ends.strip()})" for label, value, ends, _ in found.printed()}
-    settings = Bootstrap(level=level, random_state=seed, progress=False)
-    gap = mean_intervals(rows, {"gap": rows.top.scores - rows.top.hits}, settings)["gap"]
-    value, low, high = (f"{100 * number:+.2f}" for number in gap[:3])
-    numbers["mean confidence minus accuracy"] = f"{value} points ({low} to {high})"
+    value, low, high = (f"{100 * number:+.2f}" for number in found[_GAP.name][:3])
+    numbers[_GAP.name] = f"{value} points ({low} to {high})"
     return numbers

@@ -255,11 +255,11 @@ def ks_curves(rows: object, *, event: Event | str = top, points: int = 201, rand
 
 
 def predicted_gaps(rows: object) -> PredictedGaps:
-    """Return confidence and accuracy by predicted class, with exact binomial intervals and tests.
+    """Return confidence and accuracy by predicted class, with exact binomial intervals and exact tests.
 
-    The sum of independent events with different probabilities varies less than a binomial number with their mean
-    (Hoeffding, 1956), so these tests reject a calibrated model no more often than they say. Rows of a group count as
-    one; weights count by Kish's effective size.
+    The test asks how likely so many hits are if each row hits with the probability that the model gave (the
+    Poisson-binomial distribution). Rows of a group count as one, and weights by Kish's effective size; so many rows
+    then get the mean probability, whose hits vary no less (Hoeffding, 1956).
 
     Parameters
     ----------
@@ -279,32 +279,49 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     >>> found.gap.round(2).tolist(), bool(found.p_value[0] < 1e-6)
     ([0.4, nan], True)
     """
-    from scipy.special import betainc, betaincinv  # slow to import
+    from scipy.special import betaincinv  # slow to import
 
     checked = check_rows(rows)
     best = checked.probabilities.argmax(axis=1)
     k = checked.n_classes
-    tail = (1 - LEVEL) / 2
     total, _, confidence, accuracy = _means(best, checked.top, k)
     known = total > 0
     n = np.where(known, _effective_counts(checked, best), np.nan)
     hits = accuracy * n
     misses = n - hits
-    some_hits = np.maximum(hits, _ROUNDING)  # the beta distribution needs positive parameters
-    some_misses = np.maximum(misses, _ROUNDING)
-    # Clopper and Pearson's interval of the accuracy, and the binomial tails at the confidence.
-    low = betaincinv(some_hits, misses + 1, tail)
-    high = betaincinv(hits + 1, some_misses, 1 - tail)
-    said = np.clip(confidence, _ROUNDING, 1.0)
-    above = betainc(some_hits, misses + 1, said)
-    below = 1 - betainc(hits + 1, some_misses, said)
-    below[misses == 0] = 1.0  # at a confidence of 1 too
+    # Clopper and Pearson's interval of the accuracy; the beta distribution needs positive parameters.
+    tail = (1 - LEVEL) / 2
+    low = betaincinv(np.maximum(hits, _ROUNDING), misses + 1, tail)
+    high = betaincinv(hits + 1, np.maximum(misses, _ROUNDING), 1 - tail)
     p_value = np.full(k, np.nan)
-    two_sided = np.minimum(1.0, 2 * np.minimum(above, below))
-    p_value[known] = adjust(two_sided[known])
+    for c in np.flatnonzero(known):
+        scores = checked.top.scores[best == c]
+        if not np.isclose(n[c], len(scores)):  # rows of groups, or with weights
+            scores = np.full(max(1, int(n[c])), confidence[c])
+        p_value[c] = _chance_of_hits(scores, accuracy[c])
     names = class_names(checked.class_names, k)
     count = total * checked.total
-    return PredictedGaps(names, count, confidence - accuracy, confidence - high, confidence - low, p_value)
+    return PredictedGaps(names, count, confidence - accuracy, confidence - high, confidence - low, adjust(p_value))
+
+
+def _chance_of_hits(scores: Floats, accuracy: float) -> float:
+    """Return the two-sided p-value of a share of hits, if each row hits with the probability of its score.
+
+    The exact distribution of the number of hits is the product of the rows' polynomials, multiplied in pairs.
+    """
+    law = np.column_stack([1 - scores, scores])
+    while len(law) > 1:
+        if len(law) % 2:
+            certain = np.eye(1, law.shape[1])  # no hit
+            law = np.concatenate([law, certain])
+        size = 2 * law.shape[1] - 1
+        waves = np.fft.rfft(law, size)
+        law = np.fft.irfft(waves[::2] * waves[1::2], size)
+    hits = accuracy * len(scores)
+    numbers = np.arange(law.shape[1])
+    at_most = law[0, numbers <= hits + _ROUNDING].sum()
+    at_least = law[0, numbers >= hits - _ROUNDING].sum()
+    return float(np.clip(2 * min(at_most, at_least), 0.0, 1.0))
 
 
 def _effective_counts(rows: Rows, best: Ints) -> Floats:

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
-from glayers.decisions.costs import DecisionCurve, net_benefit
+from glayers.arrays import Array, Ints
+from glayers.decisions.costs import Measured, net_benefit
 from glayers.decisions.watch import Watch
 from glayers.metrics import METRICS, Event, top
 from glayers.metrics.events import Rows, Scored, check_event
@@ -25,32 +25,36 @@ Value: TypeAlias = str | float  # the name of a column, or one number for all en
 Kind: TypeAlias = Literal["line", "boxes", "segments", "dots"]
 Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text"]
 
-# The heading and the unit of a column of numbers; other columns are text under their own names.
-HEADINGS: dict[str, tuple[str, Unit]] = {
-    "low": ("from", "percent"),
-    "high": ("to", "percent"),
-    "count": ("rows", "rows"),
-    "confidence": ("predicted", "percent"),
-    "accuracy": ("observed", "percent"),
-    "fractile": ("fraction of rows", "percent"),
-    "cumulative_score": ("predicted, cumulative", "percent"),
-    "cumulative_hits": ("observed, cumulative", "percent"),
-    "difference": ("gap", "percent"),
-    "gap": ("gap in points", "points"),
-    "gap_low": ("from", "points"),
-    "gap_high": ("to", "points"),
-    "threshold": ("confidence above", "percent"),
-    "coverage": ("automated", "percent"),
-    "promised": ("errors promised", "percent"),
-    "actual": ("errors made", "percent"),
-    "treat_from": ("treat from", "percent"),
-    "benefit": ("net benefit of the model", "percent"),
-    "benefit_low": ("from", "percent"),
-    "benefit_high": ("to", "percent"),
-    "of_all": ("of treating all", "percent"),
-    "batch": ("batch", "rows"),
-    "wealth": ("evidence, powers of 10", "number"),
+# The heading of a column of numbers; other columns stand under their own names.
+HEADINGS = {
+    "when": "series",
+    "low": "from",
+    "high": "to",
+    "count": "rows",
+    "confidence": "predicted",
+    "accuracy": "observed",
+    "fractile": "fraction of rows",
+    "cumulative_score": "predicted, cumulative",
+    "cumulative_hits": "observed, cumulative",
+    "difference": "gap",
+    "gap": "gap in points",
+    "gap_low": "from",
+    "gap_high": "to",
+    "threshold": "confidence above",
+    "coverage": "automated",
+    "promised": "errors promised",
+    "actual": "errors made",
+    "treat_from": "treat from",
+    "benefit": "net benefit of the model",
+    "benefit_low": "from",
+    "benefit_high": "to",
+    "of_all": "of treating all",
+    "batch": "batch",
+    "wealth": "evidence, powers of 10",
 }
+# Of columns of numbers that are not fractions in percent
+UNITS: dict[str, Unit] = {"count": "rows", "batch": "rows", "wealth": "number"}
+UNITS |= dict.fromkeys(["gap", "gap_low", "gap_high"], "points")
 _MOST_CLASSES = 15  # in the figure of the classes
 _IN_THE_BAND = "95 % of calibrated models"
 
@@ -131,8 +135,8 @@ class Spec:
         """Return the table of numbers as text, with the headings first."""
         columns = []
         for name in self.table:
-            heading, unit = HEADINGS.get(name, (name, "text"))
-            columns.append([heading, *(written(value, unit) for value in self.columns[name])])
+            unit = UNITS.get(name, "percent")
+            columns.append([HEADINGS.get(name, name), *(written(value, unit) for value in self.columns[name])])
         return [list(line) for line in zip(*columns, strict=True)]
 
 
@@ -189,12 +193,11 @@ def _before_and_after(methods: Methods) -> dict[str, Shown]:
     return pair
 
 
-def _stacked(pair: Mapping[str, Shown], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the columns of several methods one below the other, with the name of the method beside each entry."""
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    lengths = [len(next(iter(part.values()))) for part in parts]
-    columns["when"] = np.repeat(list(pair), lengths)
-    columns["method"] = np.repeat([method.name for method in pair.values()], lengths)
+def _stacked(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the columns of several parts one below the other; "when" names the part of each entry."""
+    first = next(iter(parts.values()))
+    columns = {name: np.concatenate([part[name] for part in parts.values()]) for name in first}
+    columns["when"] = np.repeat(list(parts), [len(next(iter(part.values()))) for part in parts.values()])
     return columns
 
 
@@ -206,26 +209,25 @@ def _columns_of(record: Any) -> dict[str, Any]:
 def _errors_above(methods: Methods) -> list[Spec]:
     """Describe the errors promised and made above each threshold, for the first and the last method."""
     pair = _before_and_after(methods)
-    found = [curves.errors_above(method.scored) for method in pair.values()]
-    columns = _stacked(pair, [_columns_of(part) for part in found])
-    said = [[_said_of_errors(part, place) for place in range(len(part.threshold))] for part in found]
-    columns["said"] = [sentence for sentences in said for sentence in sentences]
+    parts = {}
     marks = []
-    for when in pair:
+    told = []
+    for when, method in pair.items():
+        found = curves.errors_above(method.scored)
+        said = [_said_of_errors(found, place, len(method.scored.scores)) for place in range(len(found.threshold))]
+        parts[when] = _columns_of(found) | {"said": said}
+        told.append(f"{method.name} at 90 %: {said[int(np.abs(found.threshold - 0.9).argmin())]}")
         for what in ("promised", "actual"):
             label = f"{when}: {what} errors"
             marks.append(Mark("line", f"{when} {what}", ("threshold", what), label, ("when", when)))
-    at_90_percent = int(np.argmin(np.abs(found[0].threshold - 0.9)))
-    told = zip(pair.values(), said, strict=True)
-    summary = " ".join(f"{method.name} at 90 %: {sentences[at_90_percent]}" for method, sentences in told)
     title = " and ".join(method.title for method in pair.values())
     x = Axis("confidence threshold", 0.5, 1.0)
     y = Axis("errors above it", 0.0)
-    table = ("method", "threshold", "coverage", "promised", "actual")
-    return [Spec(x, y, tuple(marks), columns, table, title, summary=summary, height=0.6)]
+    table = ("when", "threshold", "coverage", "promised", "actual")
+    return [Spec(x, y, tuple(marks), _stacked(parts), table, title, summary=" ".join(told), height=0.6)]
 
 
-def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
+def _said_of_errors(found: curves.ErrorsAbove, place: int, n_rows: int) -> str:
     """Say how many rows lie above a threshold, and which errors were promised and made there."""
     said = f"automates {percent(found.coverage[place], 0)}"
     if not found.coverage[place]:
@@ -234,9 +236,9 @@ def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
     made = round(1000 * found.actual[place])
     said += f", promised {promised} errors per 1,000, made {made}"
     if found.kept[place]:
-        said += ": within sampling error"
+        said += f": within sampling error of {plural(n_rows * found.coverage[place], 'row')}"
     elif made > promised > 0:
-        said += f": {made / promised:.2g} times as many"
+        said += f", {made / promised:.2g} times as many"
     return f"{said}."
 
 
@@ -299,13 +301,11 @@ def _classes(methods: Methods) -> list[Spec]:
     pair = _before_and_after(methods)
     found = [method.predicted for method in pair.values()]
     classes = worst_classes(found)[:_MOST_CLASSES]
-    parts = []
-    for part, beside in zip(found, (-0.16, 0.16), strict=False):  # before above, after below the middle of a line
+    parts = {}
+    for when, part, beside in zip(pair, found, (-0.16, 0.16), strict=False):  # before above, after below the middle
         columns = {name: values[classes] for name, values in _columns_of(part).items()}
-        parts.append(columns | {"place": np.arange(len(classes)) + beside})
-    columns = _stacked(pair, parts)
-    names = [found[0].names[c] for c in classes]
-    columns["class"] = names * len(pair)
+        parts[when] = columns | {"place": np.arange(len(classes)) + beside, "class": np.array(part.names)[classes]}
+    columns = _stacked(parts)
     columns["significant"] = np.where(columns["p_value"] <= 1 - curves.LEVEL, "significant", "not significant")
     marks = [Mark("segments", "ideal", (0.0, -0.5, 0.0, len(classes) - 0.5))]
     for when in pair:
@@ -316,50 +316,42 @@ def _classes(methods: Methods) -> list[Spec]:
     summary = f"Classes significantly off: {', '.join(off)}."
     title = f"{len(classes)} of {plural(len(found[0].names), 'class')}"
     x = Axis("confidence minus accuracy, points", unit="points")
-    table = ("class", "method", "gap", "gap_low", "gap_high", "count", "significant")
-    fitting = tuple(shortened(" ".join(name.split()), 24) for name in names)
-    y = Axis("", -0.5, len(names) - 0.5, "text", fitting)
+    table = ("class", "when", "gap", "gap_low", "gap_high", "count", "significant")
+    names = tuple(shortened(" ".join(found[0].names[c].split()), 24) for c in classes)
+    y = Axis("", -0.5, len(names) - 0.5, "text", names)
     return [Spec(x, y, tuple(marks), columns, table, title, summary=summary)]
 
 
 def worst_classes(gaps: Sequence[curves.PredictedGaps]) -> Ints:
     """Return the classes that any method predicts: those first that are furthest off for certain."""
     # By the near ends of the intervals, and among classes that may be right by the gap itself.
-    worth: Floats = np.zeros(len(gaps[0].count))
-    for found in gaps:
-        certain = np.maximum(found.gap_low, -found.gap_high).clip(min=0.0)
-        worth += np.nan_to_num(certain) + 1e-6 * np.nan_to_num(np.abs(found.gap))
-    order = np.argsort(-worth, kind="stable")
-    known = np.any([found.count > 0 for found in gaps], axis=0)
-    return order[known[order]]
+    near_ends = [np.maximum(found.gap_low, -found.gap_high).clip(min=0.0) + 1e-6 * np.abs(found.gap) for found in gaps]
+    order = np.argsort(-np.nansum(near_ends, axis=0), kind="stable")
+    predicted = np.any([found.count > 0 for found in gaps], axis=0)
+    return order[predicted[order]]
 
 
 def _decision_curves(methods: Methods) -> list[Spec]:
     """Describe net benefits on the same scale."""
     found = [net_benefit(method.scored, event=top, random_state=method.random_state) for method in methods]
-    highest = max(benefit.high for curve in found for benefit in curve.model)
-    # Treating all falls without end.
-    y = Axis("net benefit per row", -0.2 * max(highest, 0.01), 1.05 * max(highest, 0.01))
+    highest = max(0.01, *(benefits["model"].high for curve in found for benefits in curve.lines.values()))
+    y = Axis("net benefit per row", -0.2 * highest, 1.05 * highest)  # treating all falls without end
     return [_decision_curve(curve, y, method.title) for curve, method in zip(found, methods, strict=True)]
 
 
-def _decision_curve(found: DecisionCurve, y: Axis, title: str) -> Spec:
+def _decision_curve(found: Measured, y: Axis, title: str) -> Spec:
     """Describe what treating by the model gains at each threshold, beside treating all and none."""
-    columns = {
-        "treat_from": np.array(found.thresholds),
-        "benefit": np.array([benefit.value for benefit in found.model]),
-        "benefit_low": np.array([benefit.low for benefit in found.model]),
-        "benefit_high": np.array([benefit.high for benefit in found.model]),
-        "of_all": np.array([benefit.value for benefit in found.treat_all]),
-    }
-    ends = ("treat_from", "benefit_low", "treat_from", "benefit_high")
+    thresholds = np.array(list(found.lines), dtype=np.float64)
+    benefit, low, high = np.array([benefits["model"][:3] for benefits in found.lines.values()]).T
+    of_all, least_gain = np.array([(line["treat all"].value, line["gain"].low) for line in found.lines.values()]).T
+    columns = {"treat_from": thresholds, "benefit": benefit, "benefit_low": low, "benefit_high": high, "of_all": of_all}
     marks = (
         Mark("segments", "ideal", (0.0, 0.0, 1.0, 0.0), "treat none"),
         Mark("line", "before promised", ("treat_from", "of_all"), "treat all"),
-        Mark("segments", "after whisker", ends),
+        Mark("segments", "after whisker", ("treat_from", "benefit_low", "treat_from", "benefit_high")),
         Mark("line", "after actual", ("treat_from", "benefit"), "treat by the model, with 95 % intervals"),
     )
-    pays = (columns["benefit_low"] > 0) & (np.array([gain.low for gain in found.gain]) > 0)
+    pays = (low > 0) & (least_gain > 0)
     summary = f"The model is worth using at {pays.sum()} of {len(pays)} thresholds."
     x = Axis("treatment threshold", 0.0, 1.0)
     return Spec(x, y, marks, columns, tuple(columns), title, summary=summary, height=0.8)
@@ -368,25 +360,20 @@ def _decision_curve(found: DecisionCurve, y: Axis, title: str) -> Spec:
 def wealth_spec(watched: Watch) -> Spec:
     """Describe the evidence against a model after each batch, and the line at which it is an alarm."""
     nats = math.log(10)
-    histories = {"evidence": [batch["log_evidence"] for batch in watched.batches]}
-    for question in watched.batches[-1]["log_wealths"]:
-        histories[question] = [batch["log_wealths"][question] for batch in watched.batches]
-    looks = dict(zip(histories, ("observed", "after", "after promised", "before promised"), strict=False))
-    numbers = np.arange(1, len(watched.batches) + 1)
-    columns = {
-        "batch": np.tile(numbers, len(histories)),
-        "question": np.repeat(list(histories), len(numbers)),
-        "wealth": np.concatenate(list(histories.values())) / nats,
-    }
-    marks = [
-        Mark("line", looks[question], ("batch", "wealth"), question, ("question", question)) for question in histories
-    ]
+    history = [{"evidence": batch["log_evidence"], **batch["log_wealths"]} for batch in watched.batches]
+    numbers = np.arange(1, len(history) + 1)
+    parts = {}
+    marks = []
+    for question, look in zip(history[-1], ("observed", "after", "after promised", "before promised"), strict=False):
+        wealth = np.array([batch[question] for batch in history]) / nats
+        parts[question] = {"batch": numbers, "wealth": wealth}
+        marks.append(Mark("line", look, ("batch", "wealth"), question, ("when", question)))
     alarm = -math.log(watched.alpha) / nats
     last = max(2, len(numbers))
     marks.append(Mark("segments", "ideal", (1, alarm, last, alarm), f"alarm: 1 / {watched.alpha:g}"))
     x = Axis("batch", 1, last, "rows")
     y = Axis("wealth, powers of 10", unit="number")
-    return Spec(x, y, tuple(marks), columns, ("question", "batch", "wealth"), summary=str(watched), height=0.6)
+    return Spec(x, y, tuple(marks), _stacked(parts), ("when", "batch", "wealth"), summary=str(watched), height=0.6)
 
 
 def written(value: Any, unit: Unit) -> str:
@@ -395,8 +382,8 @@ def written(value: Any, unit: Unit) -> str:
     >>> written(0.25, "percent"), written(1200.0, "rows"), written(math.nan, "points")
     ('25.00 %', '1,200', '–')
     """
-    if unit == "text":
-        return str(value)
+    if isinstance(value, str):
+        return value
     if math.isnan(value):
         return "\N{EN DASH}"
     if unit == "percent":

@@ -22,7 +22,8 @@ from glayers.checks import check_switch
 from glayers.errors import BadFile
 from glayers.files import file_path, write_whole
 from glayers.predictions import Confidences, Predictions
-from glayers.report.answers import answers, headline, measure, method_lines, verdict_sentence
+from glayers.report import answers
+from glayers.report.answers import measure
 from glayers.report.figures import FIGURES
 from glayers.text_tables import json_ready, plural
 
@@ -89,15 +90,12 @@ def write_report(
     panels = found.panels()
     page = _render(
         {name: [asdict(spec) for spec in specs] for name, specs in panels.items()},
-        comparison=comparison,
+        comparison=found.compared,
         title="Calibration report" if title is None else title,
         found=found,
-        headline=headline(found),
-        sentence=verdict_sentence(found),
-        answers=answers(found),
+        says=answers,
         figures=FIGURES,
         panels=panels,
-        methods=method_lines(found),
         selections={name: c.selection_ for name, c in comparison.calibrators.items() if isinstance(c, AutoCalibrator)},
         random_state=random_state,
         n_resamples=n_resamples,

@@ -119,7 +119,7 @@ def figure(
 
 def _specs(kind: str, methods: Mapping[str, Any], labels: Any, weights: Any, event: Any, seed: int = 0) -> list[Spec]:
     """Describe the panels of predictions."""
-    checked = {name: check_any(given, labels, weights, strict=True) for name, given in methods.items()}
+    checked = {name: check_any(given, labels, weights) for name, given in methods.items()}
     return FIGURES[kind].specs([Shown(name, rows, as_event(event), seed) for name, rows in checked.items()])
 
 
@@ -411,9 +411,9 @@ def _boxes(axes: Axes, mark: Mark, left: Array, bottom: Array, right: Array, top
 
 def _segments(axes: Axes, mark: Mark, x: Array, y: Array, x_end: Array, y_end: Array) -> None:
     nothing = np.full(len(x), np.nan)  # ends the pen's stroke
-    xs = np.column_stack([x, x_end, nothing]).ravel()
-    ys = np.column_stack([y, y_end, nothing]).ravel()
-    axes.plot(xs, ys, solid_capstyle="butt", **_look(mark))
+    axes.plot(
+        np.ravel([x, x_end, nothing], "F"), np.ravel([y, y_end, nothing], "F"), solid_capstyle="butt", **_look(mark)
+    )
 
 
 def _dots(axes: Axes, mark: Mark, x: Array, y: Array, radius: Array | float = 4.5) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Ints
+from glayers.arrays import Bools, Ints
 from glayers.errors import listed
 from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
+from glayers.metrics.calibration_tests import TOLERANCE
 from glayers.metrics.events import Rows, Scored
-from glayers.predictions import Confidences, Predictions
+from glayers.predictions import Confidences, MultiLabelPredictions, Predictions
 from glayers.report.curves import LEVEL, PredictedGaps, class_names, predicted_gaps
-from glayers.text_tables import capital
+from glayers.text_tables import capital, plural
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
 
 Tone: TypeAlias = Literal["", "good", "fair", "bad"]
 
+_NAMED = 3  # more classes than these are counted, not named
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
+OF_CONFIDENCE = {"ks", "ece"}  # the tests of the top probability
 BOTH_SETS = "Rows in both sets"
+CLASS_FREQUENCIES = "Class frequencies changed"
+ONLY_TOP = "Only the top probability"
+FIT_AGAIN = "Fit again on rows like those the model will see."
+BELOW_TOP = "Not the other classes"  # where the rows cannot tell about the top probability
 
 
 class Verdict(NamedTuple):
@@ -47,18 +54,20 @@ class Finding(NamedTuple):
 
 def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = None) -> Verdict:
     """Say what the tests of a model and, where they are known, the gaps of its predicted classes mean together."""
+    below = ONLY_TOP if test.detectable <= TOLERANCE else BELOW_TOP
+    top_is_off = bool(OF_CONFIDENCE & set(test.rejecting))
     if test.verdict == "as calibrated as the rows allow":
-        return Verdict("Nearly", test.finding, "fair")
-    word = direction(test, card)
-    if word.endswith("confident"):
-        word += f" by {100 * abs(card['confidence'] - card['accuracy']):.1f} points"
-    if word:
-        return Verdict("Not calibrated", word, "bad")
+        if top_is_off:
+            words = f"the model is {_direction(test, card)}, as expected from so few calibration rows"
+            return Verdict("Nearly", words, "fair")
+        return Verdict(below, test.finding, "fair")
+    if top_is_off:
+        return Verdict("Not calibrated", f"the model is {_direction(test, card)}", "bad")
     if gaps is not None and gaps.off:
         names = listed([gaps.names[c] for c in gaps.off], at_most=3)
-        return Verdict("Not in every class", f"not calibrated where it predicts {names}", "fair")
+        return Verdict("Not in every class", f"the model is not calibrated where it predicts {names}", "fair")
     if test.rejecting:
-        return Verdict("Not below the top class", test.finding, "fair")
+        return Verdict(below, test.finding, "fair")
     if test.undecided:
         return Verdict(f"{capital(test.verdict)} to tell", test.finding, "fair")
     return Verdict("Yes", test.finding, "good")
@@ -69,40 +78,29 @@ def class_gaps(rows: Rows | Scored) -> PredictedGaps | None:
     return predicted_gaps(rows) if isinstance(rows, Rows) else None
 
 
-def direction(test: OmnibusTest, card: Scorecard) -> str:
-    """Return in which direction the confidence is off, or "" if no test of the confidence rejects.
+def _direction(test: OmnibusTest, card: Scorecard) -> str:
+    """Return in which direction the confidence is off, and how far.
 
     The mean gap is where the sum behind the KS error ends, so it is significant if it exceeds the bound of that test.
     """
-    if test.verdict != "not calibrated" or not {"ks", "ece"} & set(test.rejecting):
-        return ""
     gap = card["confidence"] - card["accuracy"]
     if not abs(gap) > test.tests["ks"].bound:
-        return "correct on average but miscalibrated at some confidences"
-    return "overconfident" if gap > 0 else "underconfident"
-
-
-def confidence_sentence(test: OmnibusTest, card: Scorecard) -> str:
-    """Return mean confidence and accuracy, and in which direction they are off, if they are."""
-    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
-    means = f"mean confidence {confidence}, accuracy {accuracy}"
-    word = direction(test, card)
-    if not word:
-        return means
-    return f"{word} ({means})"
+        return "right on average but wrong at some confidences"
+    word = "overconfident" if gap > 0 else "underconfident"
+    return f"{word} by {100 * abs(gap):.1f} points"
 
 
 def ks_sentence(test: CalibrationTest) -> str:
     """Return a KS error, and what chance alone would make of it.
 
     >>> ks_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
-    'KS 2.00 %; that of a calibrated model exceeds 1.50 % in 5 % of samples'
+    'KS 2.00 %; by chance alone it would exceed 1.50 % only 1 time in 20'
     """
     value = METRICS["ks"].format(test.value)
     if test.too_few_groups:
         return f"KS {value}; too few groups to tell whether this is sampling error"
     bound = METRICS["ks"].format(test.bound)
-    return f"KS {value}; that of a calibrated model exceeds {bound} in {100 - 100 * test.level:.3g} % of samples"
+    return f"KS {value}; by chance alone it would exceed {bound} only 1 time in {1 / (1 - test.level):.3g}"
 
 
 def findings(compared: "Comparison", calibration: Predictions | Confidences | None) -> list[Finding]:
@@ -112,26 +110,36 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
     if isinstance(test, Predictions) and isinstance(calibration, Predictions):
         same = rows_in_both(calibration, test)
         if same > 0:
-            words = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
-            found.append(Finding(BOTH_SETS, words, "Leave these rows out of one of the two sets"))
+            words = f"{same:,} of {len(test):,} test rows are also calibration rows, which makes the scores too good"
+            found.append(Finding(BOTH_SETS, words, "Leave these rows out of one of the two sets."))
     if compared.calibrators:
         found += _shift(compared.calibrators[compared.recommended], test)
     if isinstance(test, Predictions):
+        counts = {"test": test.label_counts()}
         names = class_names(test.class_names, test.n_classes)
+        if isinstance(test, MultiLabelPredictions):
+            counts = {"test": np.bincount(test.columns, test.labels, test.n_labels).astype(np.int64)}
+            names = class_names(test.names, test.n_labels)
         for fitted in list(compared.calibrators.values())[:1]:
-            found += _rare_classes("calibration", np.array(fitted.diagnostics_.labels_per_class), names)
-        found += _rare_classes("test", test.label_counts(), names)
-    if test.groups is not None:
+            counts = {"calibration": np.array(fitted.diagnostics_.labels_per_class)} | counts
+        found += _rare_classes(counts, names)
+    if test.groups is not None and not isinstance(test, MultiLabelPredictions):  # where each row is a group
         n_groups = len(np.unique(test.groups))
-        words = f"test rows come in {n_groups:,} groups; bands of figures treat rows as independent and are too narrow"
-        found.append(Finding("Groups", words, "Read the tests and intervals, which account for groups"))
+        words = f"the test rows come in {n_groups:,} groups; bands of figures treat rows as independent"
+        found.append(Finding("Groups", words, ""))
     return found
 
 
 def rows_in_both(calibration: Predictions, test: Predictions) -> int:
-    """Return how many test rows have exactly the logits and the label of some calibration row."""
-    known = set(_keys(calibration))
-    return sum(key in known for key in _keys(test))
+    """Return how many test rows have exactly the logits and the label of some calibration row.
+
+    Where rows repeat within both sets too, as rounded logits do, repeats between the sets are no sign of a mistake.
+    """
+    parts = [_keys(part) for part in (calibration, test)]
+    repeated = [1 - len(set(keys)) / len(keys) for keys in parts]
+    known = set(parts[0])
+    same = sum(key in known for key in parts[1])
+    return 0 if same <= 4 * min(repeated) * len(test) else same
 
 
 def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
@@ -143,24 +151,33 @@ def _shift(calibrator: "Calibrator", test: Predictions | Confidences) -> list[Fi
     from glayers.shift import shift_test  # slow to import
 
     found = shift_test(calibrator, test, level=LEVEL)
-    if not found.shifted:
+    most = found.most_changed
+    if not most:
         return []
-    advice = "Fit again on rows like those the model will see"
-    changed = {name for name, p_value in found.p_values.items() if p_value <= 1 - LEVEL}
-    if {"labels"} <= changed <= {"labels", "predicted classes"}:
-        advice = "Adapt the calibrator to the new class frequencies with glayers adapt"
-    return [Finding("Calibration and test rows", str(found), advice)]
+    change = found.changes[most].replace("of these", "of the test rows")
+    if most == "labels":
+        return [Finding(CLASS_FREQUENCIES, change, "Adapt the calibrator to them: glayers adapt.")]
+    return [Finding("The test rows differ from the calibration rows", f"mostly in {most}, where {change}", FIT_AGAIN)]
 
 
-def _rare_classes(part: str, counts: Ints, names: list[str]) -> list[Finding]:
-    missing = [names[c] for c in np.flatnonzero(counts == 0)]
-    few = [names[c] for c in np.flatnonzero((counts > 0) & (counts < FEW))]
-    words = []
-    if missing:
-        words.append(f"no {part} row has the label {listed(missing, at_most=5)}")
-    if few:
-        rare = f"fewer than {FEW} {part} rows have the label {listed(few, at_most=5)}"
-        words.append(f"{rare}: estimates for such classes are imprecise")
-    if not words:
-        return []
-    return [Finding(f"Rare classes, {part} rows", "; ".join(words), "Collect more labelled rows of these classes")]
+def _rare_classes(counts: dict[str, Ints], names: list[str]) -> list[Finding]:
+    """Name the classes that have no rows, or few."""
+    found = []
+    for kind, words, least, limit in (("missing", "no", 0, 1), ("rare", f"fewer than {FEW}", 1, FEW)):
+        lacking = {part: (least <= rows) & (rows < limit) for part, rows in counts.items()}
+        said = [f"{words} {part} rows of {few_or_count(names, some)}" for part, some in lacking.items() if some.any()]
+        if said:
+            either = np.any(list(lacking.values()), axis=0)
+            advice = f"Collect labelled rows of {few_or_count(names, either)}."
+            found.append(Finding(f"{capital(kind)} classes", "; ".join(said), advice))
+    return found
+
+
+def few_or_count(names: list[str], which: Bools) -> str:
+    """Name a few classes, or count many."""
+    some = [names[c] for c in np.flatnonzero(which)]
+    if len(some) == len(names):
+        return "every class"
+    if len(some) > _NAMED:
+        return f"{len(some):,} of {plural(len(names), 'class')}"
+    return ", ".join(some)

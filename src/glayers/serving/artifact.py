@@ -32,14 +32,13 @@ _Record = TypeVar("_Record")
 FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
 
 
-def save(fitted: Any, path: str | os.PathLike[str]) -> None:
+def save(fitted: Any, path: str | os.PathLike[str], find: FindClass) -> None:
     """Write a fitted calibrator in one step. Refuse what a file cannot hold before anything is written."""
-    contents, arrays = _contents(fitted)
+    contents, arrays = _contents(fitted, find)
     facts = {"format": FORMAT} | contents
     data = to_safetensors(arrays, {METADATA: _to_json(facts | {"sha256": checksum(facts, arrays)})})
-    classes = {type(each).__name__: type(each) for each in (fitted, *fitted._fitted_parts().values())}
     try:
-        _built(json.loads(_to_json(facts)), arrays, classes.get)
+        _built(json.loads(_to_json(facts)), arrays, find)
     except GlayersError as error:
         raise GlayersError(f"not saved, because it could not be loaded again: {error}") from error
     write_whole(file_path(path), data)
@@ -63,19 +62,39 @@ def load(path: str | os.PathLike[str], find: FindClass) -> Any:
         return _built(facts, arrays, find)
 
 
-def _contents(fitted: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+def file_name(kind: type) -> str:
+    """Return the name of a class in files: of another package, also its module."""
+    return kind.__name__ if kind.__module__.startswith("glayers.") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _name_of_kind(fitted: Any, find: FindClass) -> str:
+    """Return the name of a calibrator's class in files, by which `load` finds it."""
+    kind = type(fitted)
+    name = file_name(kind)
+    if find(name) is kind:
+        return name
+    if kind.of_parts:
+        raise GlayersError(f"{kind.__name__} is a class of your own, which `load` would not find: save its parts")
+    raise GlayersError(
+        f"{kind.__name__} is not registered, so `load` would not find it: call glayers.register({kind.__name__}), "
+        f"also before `load`, or declare it as an entry point of the group glayers.calibrators"
+    )
+
+
+def _contents(fitted: Any, find: FindClass) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the facts and the arrays of a calibrator, those of its parts under their names."""
     parts = fitted._fitted_parts()
     if not parts:
         parameters = fitted.map_.parameters() | fitted._posterior_arrays()
-        return _facts_of(fitted), {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
+        of_map = {name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
+        return _facts_of(fitted, find), of_map
     facts = {}
     arrays: dict[str, Array] = {}
     for name, part in parts.items():
-        facts[name], own = _contents(part)
+        facts[name], own = _contents(part, find)
         arrays |= {f"{name}/{inner}": array for inner, array in own.items()}
     names = _plain(fitted.class_names_, "class_names_")
-    return {"calibrator": type(fitted).__name__, "class_names": names, "parts": facts}, arrays
+    return {"calibrator": _name_of_kind(fitted, find), "class_names": names, "parts": facts}, arrays
 
 
 def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
@@ -106,22 +125,17 @@ def _frozen(value: Any, kind: Any) -> Any:
     return value
 
 
-def _facts_of(fitted: Any) -> dict[str, Any]:
+def _facts_of(fitted: Any, find: FindClass) -> dict[str, Any]:
     """Return everything but the arrays of a calibrator with a map of its own, ready for JSON."""
-    kind = type(fitted)
-    if not kind.__module__.startswith("glayers.calibrators."):
-        raise GlayersError(
-            f"{kind.__name__} is not a calibrator of glayers, so `load` could not read it: keep it in memory, "
-            f"or write its numbers, `map_.parameters()`, to a file of your own"
-        )
     structure = structure_of(fitted.map_)  # before the settings: its message about an activation is better
+    name_of_kind = _name_of_kind(fitted, find)
     settings = fitted.get_params(deep=False) | dict.fromkeys(fitted._only_for_fits)
     kept = {name: getattr(fitted, name) for name in fitted._kept}
     for name in fitted._records:
         if getattr(fitted, name) is not None:
             kept[name] = asdict(getattr(fitted, name))
-    return {
-        "calibrator": kind.__name__,
+    facts = {
+        "calibrator": name_of_kind,
         "settings": {name: _plain(value, f"the setting {name}") for name, value in settings.items()},
         "structure": structure,
         "n_logits": fitted.n_features_in_,
@@ -131,23 +145,26 @@ def _facts_of(fitted: Any) -> dict[str, Any]:
         "kept": {name: _plain(value, name) for name, value in kept.items()},
         "versions": fitted.versions_,
     }
+    if fitted.classes_.dtype.kind == "U":
+        facts["predicts"] = "names"
+    return facts
 
 
 def _built(facts: Mapping[str, Any], arrays: Mapping[str, Array], find: FindClass) -> Any:
     """Build the calibrator of a file again, and refuse whatever does not fit together."""
     kind = find(facts["calibrator"])
     if kind is None or kind.of_parts != ("parts" in facts):
-        raise BadFile(f"unknown calibrator {shown(facts['calibrator'])}; another version of glayers wrote the file")
+        raise BadFile(
+            f"unknown calibrator {shown(facts['calibrator'])}: another version of glayers wrote the file, or a package "
+            f"that is not here; install it, or import your module that registers it, before `load`"
+        )
     if not kind.of_parts:
         return _calibrator(kind, facts, arrays)
     arrays_of_parts: dict[str, dict[str, Array]] = {name: {} for name in facts["parts"]}
     for full, array in arrays.items():
         part, _, name = full.rpartition("/")
         arrays_of_parts[part][name] = array
-    parts = {}
-    for name, own in arrays_of_parts.items():
-        parts[name] = _built(facts["parts"][name], own, find)
-    new = kind._from_parts(parts)
+    new = kind._from_parts({name: _built(facts["parts"][name], own, find) for name, own in arrays_of_parts.items()})
     new.class_names_ = check_class_names(facts["class_names"], len(new.classes_))
     return new
 
@@ -169,6 +186,8 @@ def _calibrator(kind: Any, facts: Mapping[str, Any], arrays: Mapping[str, Array]
     new.n_features_in_ = n_logits
     new.classes_ = np.arange(n_classes)
     new.class_names_ = check_class_names(facts["class_names"], n_classes)
+    if facts.get("predicts") == "names" and new.class_names_:
+        new.classes_ = np.array(new.class_names_)
     new.versions_ = facts["versions"]
     of_map = {name: array for name, array in arrays.items() if not name.startswith(POSTERIOR)}
     new.map_ = chain_of(facts["structure"], of_map, n_logits)
@@ -221,7 +240,7 @@ def _facts_in(stream: BinaryIO) -> dict[str, Any]:
     size = os.fstat(stream.fileno()).st_size
     length = int.from_bytes(stream.read(8), "little")
     if length > size - 8:
-        raise BadFile("does not begin as a fitted calibrator does: give a file of `glayers fit` or `save`")
+        raise BadFile("is not a calibrator: give a file that `glayers fit` or `save` wrote")
     header = json.loads(stream.read(length).decode(errors="replace"))  # a damaged name does not match the checksum
     try:
         facts = json.loads(header["__metadata__"][METADATA])
@@ -293,8 +312,9 @@ def _chain(structure: Any, arrays: Mapping[str, Array], prefix: str) -> Chain:
         start = f"{prefix}{place}."
         if isinstance(entry, dict):
             ((name, inner),) = entry.items()
-            branches = [_chain(each, arrays, f"{start}branches.{number}.") for number, each in enumerate(inner)]
-            parts["branches"] = tuple(branches)
+            parts["branches"] = tuple(
+                _chain(each, arrays, f"{start}branches.{number}.") for number, each in enumerate(inner)
+            )
         if name not in STEPS:
             raise BadFile(f"unknown step {shown(name)}; known are {', '.join(sorted(STEPS))}")
         for array, layout in arrays_of(STEPS[name]).items():

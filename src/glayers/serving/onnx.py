@@ -19,7 +19,7 @@ import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, compose, defs, helper, numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
-from glayers.activations import LINKS, sigmoid, softmax
+from glayers.activations import LINKS, as_one_logit, sigmoid, softmax
 from glayers.arrays import NUMPY, Array, to_numpy
 from glayers.errors import BadPredictions, GlayersError
 from glayers.files import file_path, write_whole
@@ -107,8 +107,9 @@ def append(
     rows = graph.add("Reshape", moved, [-1, n_logits])
     size_before = graph.add("Shape", moved, start=0, end=-1)
     outputs = {}
-    for name, array in _outputs(calibrator, rows).items():
-        size = graph.add("Concat", size_before, [len(calibrator.classes_)], axis=0)
+    calibrated = _outputs(calibrator, rows)
+    for name, array in calibrated.items():
+        size = graph.add("Concat", size_before, [array.shape[-1]], axis=0)
         restored = graph.add("Reshape", array, size)
         outputs[name] = graph.add("Transpose", restored, perm=np.argsort(class_last).tolist())
     outputs[f"uncalibrated_{calibrator.inputs}"] = raw
@@ -118,7 +119,7 @@ def append(
     joined.graph.initializer.extend(calibration.initializer)
     del joined.graph.output[:]
     for name, array in outputs.items():
-        sizes[axis] = n_logits if array is raw else len(calibrator.classes_)
+        sizes[axis] = n_logits if array is raw else calibrated[name].shape[-1]
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         joined.graph.output.append(helper.make_tensor_value_info(name, kind, sizes))
     data, session = _finished(joined, calibrator)
@@ -133,8 +134,9 @@ def _outputs(calibrator: Predictor, given: "Recorded", sets: _Sets = None) -> di
     wide = NAMESPACE.astype(given, np.float64)
     logits = calibrated_logits(calibrator.map_, wide, calibrator.link)
     probabilities = LINKS[calibrator.link](logits)
+    one_logit = calibrator.n_features_in_ == 1
     outputs = {
-        LOGITS: NAMESPACE.astype(logits, np.float32),
+        LOGITS: NAMESPACE.astype(as_one_logit(logits) if one_logit else logits, np.float32),
         PROBABILITIES: NAMESPACE.astype(probabilities, np.float32),
     }
     if sets is not None:
@@ -162,16 +164,17 @@ def _compare(calibrator: Predictor, rows: Array, logits: Array, probabilities: A
     if calibrator.inputs == "confidence" and len(given):
         given = given[:, 0]
     expected = calibrator.transform(given)
+    if calibrator.n_features_in_ == 1:
+        expected = as_one_logit(expected)
     p = calibrator.predict_proba(given)
     if logits.shape != expected.shape or probabilities.shape != p.shape:
         raise GlayersError(f"not written: onnxruntime returns shape {logits.shape}, and NumPy {expected.shape}")
     largest = np.abs(np.where(np.isfinite(rows), rows, 1.0)).max(axis=1, keepdims=True, initial=1.0)
     close_p = np.allclose(probabilities, p, rtol=0.0, atol=TOLERANCE)
     if not close_p or not np.allclose(logits / largest, expected / largest, rtol=0.0, atol=100 * TOLERANCE):
-        worst = np.abs(probabilities - p).max()
         raise GlayersError(
-            f"not written: onnxruntime differs from NumPy by {worst:.2g} in probability; allowed are {TOLERANCE:g}, "
-            f"and {100 * TOLERANCE:g} in logits, relative to the largest of the row"
+            f"not written: onnxruntime differs from NumPy by {np.abs(probabilities - p).max():.2g} in probability; "
+            f"allowed are {TOLERANCE:g}, and {100 * TOLERANCE:g} in logits, relative to the largest of the row"
         )
 
 
@@ -187,10 +190,9 @@ def _sampled_rows(calibrator: Predictor) -> Array:
     """Return inputs to compare: small and extreme logits, ties, and masked classes where they may occur."""
     size = calibrator.n_features_in_
     rng = np.random.default_rng(0)
-    parts = [rng.normal(size=(16, size)) * scale for scale in (0.1, 3.0, 30.0, 1e3, 1e4)]
-    parts.append(rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size)))
-    parts.append(np.zeros((1, size)))
-    rows = np.concatenate(parts)
+    small = [rng.normal(size=(16, size)) * scale for scale in (0.1, 3.0, 30.0, 1e3, 1e4)]
+    ties = rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size))
+    rows = np.concatenate([*small, ties, np.zeros((1, size))])
     if calibrator.inputs != "logits":
         return sigmoid(rows) if size == 1 or calibrator.link == "sigmoid" else softmax(rows)
     if size > 1 and calibrator.link == "softmax":
@@ -246,26 +248,22 @@ def _type_of(shape: Sequence[int | str | None], dtype: Any) -> TypeProto:
     return helper.make_tensor_type_proto(kind, shape)
 
 
-def _elementwise(kind: str) -> Callable[..., Any]:
-    """Return the function that records an element-wise node of arrays, parameters and numbers."""
+def _swapped(record: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda second, first: record(first, second)
+
+
+def _node(kind: str) -> Callable[..., Any]:
+    """Return the function that records a node of arrays, and of parameters and numbers in the type of these."""
 
     def record(*arrays: Any) -> "Recorded":
-        known = next(each for each in arrays if isinstance(each, Recorded))
-        return known.graph.add(kind, *(_as_type_of(known, each) for each in arrays))
+        *_, known = (each for each in arrays if isinstance(each, Recorded))  # the first one may be a condition
+        typed = []
+        for each in arrays:
+            is_number = not isinstance(each, Recorded) and np.asarray(each).dtype != bool
+            typed.append(np.asarray(each, known.dtype) if is_number else each)
+        return known.graph.add(kind, *typed)
 
     return record
-
-
-def _as_type_of(known: "Recorded", array: Any) -> Any:
-    """Return numbers and parameters in the type of a recorded array."""
-    if isinstance(array, Recorded):
-        return array
-    return np.asarray(array, known.dtype)
-
-
-def _swapped(kind: str) -> Callable[..., Any]:
-    record = _elementwise(kind)
-    return lambda second, first: record(first, second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,26 +290,26 @@ class Recorded:
     @property
     def dtype(self) -> "np.dtype[Any]":
         """The type of the entries."""
-        return np.dtype(helper.tensor_dtype_to_np_dtype(self.type.tensor_type.elem_type))
+        return helper.tensor_dtype_to_np_dtype(self.type.tensor_type.elem_type)
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:  # asked for by the standard
         return NAMESPACE
 
-    __add__ = __radd__ = _elementwise("Add")
-    __mul__ = __rmul__ = _elementwise("Mul")
-    __sub__ = _elementwise("Sub")
-    __rsub__ = _swapped("Sub")
-    __truediv__ = _elementwise("Div")
-    __rtruediv__ = _swapped("Div")
-    __neg__ = _elementwise("Neg")
-    __invert__ = _elementwise("Not")
-    __and__ = _elementwise("And")
-    __or__ = _elementwise("Or")
-    __lt__ = _elementwise("Less")
-    __gt__ = _elementwise("Greater")
-    __le__ = _elementwise("LessOrEqual")
-    __ge__ = _elementwise("GreaterOrEqual")
-    __eq__ = _elementwise("Equal")
+    __add__ = __radd__ = _node("Add")
+    __mul__ = __rmul__ = _node("Mul")
+    __sub__ = _node("Sub")
+    __rsub__ = _swapped(__sub__)
+    __truediv__ = _node("Div")
+    __rtruediv__ = _swapped(__truediv__)
+    __neg__ = _node("Neg")
+    __invert__ = _node("Not")
+    __and__ = _node("And")
+    __or__ = _node("Or")
+    __lt__ = _node("Less")
+    __gt__ = _node("Greater")
+    __le__ = _node("LessOrEqual")
+    __ge__ = _node("GreaterOrEqual")
+    __eq__ = _node("Equal")
     __hash__ = None  # type: ignore[assignment]  # as for any array
 
     def __getitem__(self, key: Any) -> "Recorded":
@@ -325,20 +323,8 @@ class Recorded:
 
 
 def _reduced(kind: str) -> Callable[..., Any]:
-    def record(x: Recorded, axis: int, keepdims: bool = False) -> Recorded:
-        # With a negative axis, onnxruntime returns another shape for no rows.
-        return x.graph.add(kind, x, [axis % x.ndim], keepdims=int(keepdims))
-
-    return record
-
-
-def _argmax(x: Recorded, axis: int, keepdims: bool = False) -> Recorded:
-    return x.graph.add("ArgMax", x, axis=axis % x.ndim, keepdims=int(keepdims))
-
-
-def _where(condition: Recorded, first: Any, second: Any) -> Recorded:
-    known = next(each for each in (first, second, condition) if isinstance(each, Recorded))
-    return known.graph.add("Where", condition, _as_type_of(known, first), _as_type_of(known, second))
+    # With a negative axis, onnxruntime returns another shape for no rows.
+    return lambda x, axis, keepdims=False: x.graph.add(kind, x, [axis % x.ndim], keepdims=int(keepdims))
 
 
 def _astype(x: Recorded, dtype: Any) -> Recorded:
@@ -352,47 +338,40 @@ def _clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002  # the
 
 def _sorted(output: int) -> Callable[..., Any]:
     """Return the function that records sorted values, or their places. Of equal ones, ONNX takes the first first."""
-
-    def record(x: Recorded, axis: int = -1, descending: bool = False, stable: bool = True) -> Recorded:  # noqa: ARG001
-        return x.graph.add("TopK", x, [x.shape[axis]], output=output, axis=axis, largest=int(descending))
-
-    return record
+    return lambda x, axis=-1, descending=False, stable=True: x.graph.add(  # noqa: ARG005
+        "TopK", x, [x.shape[axis]], output=output, axis=axis, largest=int(descending)
+    )
 
 
 def _zeros_like(x: Recorded, dtype: Any = None) -> Recorded:
     return _astype(x < x, dtype or x.dtype)
 
 
-def _matmul(first: Any, second: Any) -> Recorded:
-    known = first if isinstance(first, Recorded) else second
-    return known.graph.add("MatMul", first, second)
-
-
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": _elementwise("Abs"),
-    "argmax": _argmax,
+    "abs": _node("Abs"),
+    "argmax": lambda x, axis, keepdims=False: x.graph.add("ArgMax", x, axis=axis % x.ndim, keepdims=int(keepdims)),
     "argsort": _sorted(output=1),
     "astype": _astype,
     "clip": _clip,
     "concat": lambda arrays, axis: arrays[0].graph.add("Concat", *arrays, axis=axis),
     "cumulative_sum": lambda x, axis: x.graph.add("CumSum", x, axis),
-    "exp": _elementwise("Exp"),
+    "exp": _node("Exp"),
     "expm1": lambda x: NAMESPACE.exp(x) - 1.0,  # the lost digits are too small to matter in a log-probability
-    "log": _elementwise("Log"),
+    "log": _node("Log"),
     "log1p": lambda x: NAMESPACE.log(1.0 + x),
-    "matmul": _matmul,
+    "matmul": _node("MatMul"),
     "max": _reduced("ReduceMax"),
-    "maximum": _elementwise("Max"),
+    "maximum": _node("Max"),
     "mean": _reduced("ReduceMean"),
-    "minimum": _elementwise("Min"),
+    "minimum": _node("Min"),
     "ones_like": lambda x: _zeros_like(x) + 1,
     "reshape": lambda x, shape: x.graph.add("Reshape", x, shape),
     "sort": _sorted(output=0),
     "sum": _reduced("ReduceSum"),
     "take": lambda x, places: places.graph.add("Gather", x, places),
     "take_along_axis": lambda x, places, axis: x.graph.add("GatherElements", x, places, axis=axis),
-    "tanh": _elementwise("Tanh"),
-    "where": _where,
+    "tanh": _node("Tanh"),
+    "where": _node("Where"),
     "zeros_like": _zeros_like,
 }
 

@@ -135,9 +135,8 @@ class Predictor:
         return result
 
     def _refuse_rows_without_result(self, result: Floats) -> None:
-        if self.link == "sigmoid":
-            bad = np.isnan(result).any(axis=1)
-        else:
+        bad = np.isnan(result).any(axis=1)
+        if self.link == "softmax":
             bad = ~np.isfinite(result.max(axis=1))  # -inf below a finite maximum is a masked class
         if bad.any():
             raise BadPredictions(
@@ -183,9 +182,9 @@ class Predictor:
             The share of rows whose set holds the label, from 0.5 to 0.999; rounded up to half a percent, from 0.995 on
             to 0.999. With too few calibration rows for a level, every possible class is in the set.
         kind : {"least ambiguous", "adaptive"}, default "least ambiguous"
-            "least ambiguous" sets hold the classes above one probability. They are smallest on average, and may be
-            empty. "adaptive" sets hold the most probable classes up to one sum of probabilities, at least one: hard
-            rows get more classes. Their coverage is no lower than the accuracy.
+            "least ambiguous" sets hold the classes above one probability. They are smallest on average. "adaptive" sets
+            hold the most probable classes up to one sum of probabilities: hard rows get more classes. Sets may be
+            empty; adaptive ones only if the predicted class is right more often than `level`.
 
         Returns
         -------
@@ -232,10 +231,10 @@ class Predictor:
     ) -> None:
         """Write the fitted calibrator to an ONNX file, after comparing its results with those of NumPy.
 
-        The input `uncalibrated_logits` has shape (rows, n_logits), and the outputs `logits` and `probabilities` have
-        shape (rows, n_classes), for any number of rows; all are float32. A logit of -inf marks an impossible class. A
-        row with NaN or +inf gives NaN. The computation is in float64. The opset is 18, and the metadata hold the class
-        names as JSON.
+        The input `uncalibrated_logits` and the output `logits` have shape (rows, n_logits), and `probabilities` has
+        shape (rows, n_classes), for any number of rows; all are float32. A single logit stays one. A logit of -inf
+        marks an impossible class. A row with NaN or +inf gives NaN. The computation is in float64. The opset is 18, and
+        the metadata hold the class names as JSON.
 
         Parameters
         ----------
