@@ -78,6 +78,17 @@ def test_rows_that_repeat_within_both_sets_are_no_sign_of_shared_rows() -> None:
     assert rows_in_both(rows, rows.take(np.tile(np.arange(50), 2))) == 100
 
 
+def test_single_logits_that_are_the_same_by_chance_are_no_shared_rows() -> None:
+    # 15 million pairs of logits between 2 and 4, where float32 has 8 million numbers: about one pair is the same.
+    rng = np.random.default_rng(0)
+    parts = [Predictions(rng.uniform(2, 4, (n, 1)).astype(np.float32), np.ones(n, np.int64)) for n in (3_000, 5_000)]
+    logits = [set(part.logits[:, 0].tolist()) for part in parts]
+    assert logits[0] & logits[1]
+    assert rows_in_both(*parts) == 0
+    shared = Predictions(np.concatenate([parts[1].logits, parts[0].logits[:20]]), np.ones(5_020, np.int64))
+    assert rows_in_both(parts[0], shared) >= 20
+
+
 def test_rows_without_problems_have_no_findings() -> None:
     calibration, test = sampled_rows(900, 1), sampled_rows(1_100, 2)
     assert findings(compare(calibration, test, ["temperature"]), calibration) == []

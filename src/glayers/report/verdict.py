@@ -25,6 +25,7 @@ Tone: TypeAlias = Literal["", "good", "fair", "bad"]
 
 _NAMED = 3  # more classes than these are counted, not named
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
+_FEW_SHARED = 1e-3  # of the test rows: no score shows them
 OF_CONFIDENCE = {"ks", "ece"}  # the tests of the top probability
 BOTH_SETS = "Rows in both sets"
 CLASS_FREQUENCIES = "Class frequencies changed"
@@ -131,15 +132,17 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
 
 
 def rows_in_both(calibration: Predictions, test: Predictions) -> int:
-    """Return how many test rows have exactly the logits and the label of some calibration row.
+    """Return how many test rows have exactly the logits and the label of some calibration row, if these matter.
 
     Where rows repeat within both sets too, as rounded logits do, repeats between the sets are no sign of a mistake.
+    One logit of a binary network, in float32, may be the same for two inputs by chance.
     """
     parts = [_keys(part) for part in (calibration, test)]
     repeated = [1 - len(set(keys)) / len(keys) for keys in parts]
     known = set(parts[0])
     same = sum(key in known for key in parts[1])
-    return 0 if same <= 4 * min(repeated) * len(test) else same
+    by_chance = max(4 * min(repeated), _FEW_SHARED) * len(test)
+    return 0 if same <= by_chance else same
 
 
 def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
