@@ -21,6 +21,7 @@ from glayers import (
     GlayersWarning,
     IsotonicCalibration,
     MultiLabelCalibrator,
+    MultiLabelPredictions,
     PaperGLayers,
     TemperatureScaling,
 )
@@ -34,6 +35,7 @@ from glayers.bridges.torch import (
 )
 from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError
+from glayers.metrics import label_scorecards
 from tests.bridges.one_logit import same_width
 from tests.contracts.calibrators import fitted, tilted
 
@@ -311,6 +313,10 @@ def test_rows_with_several_labels_are_calibrated_label_by_label(names: Any) -> N
     assert calibrated.predict_proba(z).numpy() == pytest.approx(expected.predict_proba(z.numpy()), abs=1e-6)
     assert torch.sigmoid(calibrated(z)).numpy() == pytest.approx(calibrated.predict_proba(z).numpy(), abs=1e-6)
     assert calibrated.calibrator.class_names_ == names
+    after = collect_logits(calibrated, [(z, labels)], several_labels=True)
+    assert isinstance(after, MultiLabelPredictions)
+    assert after.label_names == names
+    assert [card.rows for card in label_scorecards(after).values()] == [400, 360, 400]
     pixels = z.T.reshape(1, 3, 20, 20)
     by_pixel = calibrate(
         nn.Identity(), [(pixels, labels.T.reshape(1, 3, 20, 20))], MultiLabelCalibrator(), class_axis=1

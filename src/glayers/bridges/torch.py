@@ -32,7 +32,7 @@ from glayers.checks import MAX_SEED, check_class_names, whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.maps.steps import Chain, Step, arrays_of
 from glayers.metrics.streaming import RowSample, row_places
-from glayers.predictions import Predictions
+from glayers.predictions import MultiLabelPredictions, Predictions
 from glayers.progress import progress_bar
 from glayers.serving.predictor import Predictor
 
@@ -286,32 +286,10 @@ def calibrate(
     if calibrator is None:
         calibrator = AutoCalibrator(progress=settings.get("progress"))
     stripped = strip_softmax(network)
-    if isinstance(calibrator, MultiLabelCalibrator):
-        _fit_labels(calibrator, stripped, loader, **settings)
-    else:
-        calibrator = calibrator_of(calibrator)  # before the network runs
-        calibrator.fit_predictions(collect_logits(stripped, loader, **settings))
-    return CalibratedNetwork(stripped, calibrator, settings.get("class_axis"))
-
-
-def _fit_labels(
-    calibrator: MultiLabelCalibrator,
-    network: nn.Module,
-    loader: Iterable[Any],
-    class_names: Iterable[str] | None = None,
-    ignore_label: int | None = -100,
-    **settings: Any,
-) -> None:
-    """Fit a calibrator of several labels, and give it the names of the labels. Ignored labels are missing."""
-    if class_names is not None:
-        class_names = tuple(map(str, class_names))
-        check_class_names(class_names, len(class_names))  # before the network runs
-    logits, labels, groups = _collect(network, loader, ignore_label=ignore_label, several_labels=True, **settings)
-    names = check_class_names(_class_names(network, logits.shape[1], class_names), logits.shape[1])
-    if ignore_label is not None:
-        labels = np.where(labels == ignore_label, np.nan, labels)
-    calibrator.fit(logits, labels, groups=groups)
-    calibrator.class_names_ = names
+    several_labels = isinstance(calibrator, MultiLabelCalibrator)
+    chosen: Any = calibrator if several_labels else calibrator_of(calibrator)  # before the network runs
+    chosen.fit_predictions(collect_logits(stripped, loader, several_labels=several_labels, **settings))
+    return CalibratedNetwork(stripped, chosen, settings.get("class_axis"))
 
 
 class CalibrateAfterTraining:
@@ -449,6 +427,7 @@ def collect_logits(
     max_rows: int | None = 100_000,
     random_state: int = 0,
     class_names: Iterable[str] | None = None,
+    several_labels: bool = False,
     progress: bool | None = None,
 ) -> Predictions:
     """Run a network over a loader, without gradients and in evaluation mode, and return its logits and the labels.
@@ -474,13 +453,17 @@ def collect_logits(
         Seed of the sample.
     class_names
         One name per class; by default those in the `config` of a Hugging Face model.
+    several_labels
+        Whether a row may have several labels, or none: labels are then 0 or 1, in the shape of the logits, and missing
+        where they are NaN or `ignore_label`. `calibrate` sets it for a `MultiLabelCalibrator`.
     progress
         Whether to show a progress bar; None shows it at a terminal.
 
     Returns
     -------
     Predictions
-        In the order of the loader. Logits of half precision are converted to float32.
+        In the order of the loader; `MultiLabelPredictions` with `several_labels`. Logits of half precision are
+        converted to float32.
 
     Examples
     --------
@@ -488,7 +471,16 @@ def collect_logits(
     >>> collect_logits(nn.Identity(), batches).labels.tolist()
     [0]
     """
-    logits, labels, groups = _collect(network, loader, class_axis, ignore_label, max_rows, random_state, progress)
+    if class_names is not None:
+        class_names = tuple(map(str, class_names))
+        check_class_names(class_names, len(class_names))  # before the network runs
+    how = class_axis, ignore_label, max_rows, random_state, progress, several_labels
+    logits, labels, groups = _collect(network, loader, *how)
+    if several_labels:
+        names = _class_names(network, logits.shape[1], class_names)
+        if ignore_label is not None:
+            labels = np.where(labels == ignore_label, np.nan, labels)
+        return MultiLabelPredictions(logits, labels, groups=groups, label_names=names)
     names = _class_names(network, max(2, logits.shape[1]), class_names)
     return Predictions(logits, labels[:, 0], groups=groups, class_names=names)
 
@@ -496,12 +488,12 @@ def collect_logits(
 def _collect(
     network: nn.Module,
     loader: Iterable[Any],
-    class_axis: int | None = None,
-    ignore_label: int | None = -100,
-    max_rows: int | None = 100_000,
-    random_state: int = 0,
-    progress: bool | None = None,
-    several_labels: bool = False,
+    class_axis: int | None,
+    ignore_label: int | None,
+    max_rows: int | None,
+    random_state: int,
+    progress: bool | None,
+    several_labels: bool,
 ) -> tuple[Array, Array, Array | None]:
     """Return logits (n, m), labels (n, 1) or (n, m), and groups, if an item of the loader has several rows."""
     most = sys.maxsize if max_rows is None else whole_number(max_rows, "max_rows", least=1)
@@ -529,9 +521,11 @@ def _collect(
 
 
 def _class_names(network: nn.Module, n_classes: int, given: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names that were given, or those of a Hugging Face model that has a different one for each class."""
+    """Return the names that were given, those of a calibrator, or those of a Hugging Face model, one for each class."""
     if given is not None:
         return tuple(given)
+    if isinstance(network, CalibratedNetwork):
+        return network.calibrator.class_names_
     by_class = getattr(getattr(network, "config", None), "id2label", None) or {}
     names = tuple(str(by_class[c]) for c in range(n_classes) if c in by_class)
     if len(by_class) == n_classes == len(set(names)):
@@ -586,7 +580,7 @@ def _run(
             f"{name}: for logits of shape {tuple(outputs.shape)}, labels must be class numbers of shape "
             f"{tuple(by_row.shape[:-1])}; got shape {tuple(labels.shape)}. Turn one-hot labels into numbers with "
             f"argmax, remove axes of length 1 with squeeze, and resize the logits if the network shrinks images. If a "
-            f"row may have several labels, calibrate with MultiLabelCalibrator()"
+            f"row may have several labels, calibrate with MultiLabelCalibrator(), and collect with several_labels=True"
         )
     if isinstance(inputs, Mapping) and "input_ids" in inputs:
         _refuse_unshifted(inputs["input_ids"].cpu(), labels, name)
@@ -656,9 +650,9 @@ def axis_of(logits: Tensor, class_axis: int | None) -> int:
     shape = tuple(logits.shape)
     if class_axis is None and len(shape) != 2:
         raise BadPredictions(
-            f"which axis of logits of shape {shape} holds the classes? Only (rows, classes) needs no class_axis; "
-            f"pass 1 for (images, classes, height, width), or -1 for (texts, tokens, classes). A network with one "
-            f"logit per row must return (rows, 1)"
+            f"which axis of logits of shape {shape} holds the classes? A network with one logit per row must return "
+            f"(rows, 1): add .unsqueeze(1). Otherwise name it by class_axis: pass 1 for (images, classes, height, "
+            f"width), or -1 for (texts, tokens, classes)"
         )
     if class_axis is None:
         return 1
