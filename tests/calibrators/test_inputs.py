@@ -68,6 +68,15 @@ def test_zeros_are_raised_to_half_the_smallest_other_probability_and_counted() -
     assert fitted.predict_proba([[1.0, 0.0, 0.0, 0.0]]).min() > 0  # without labels
 
 
+def test_zeros_of_rows_that_were_rounded_when_printed_are_zeros_too() -> None:
+    p, labels = forest()
+    p[:, 1] -= np.where(p[:, 1] > 0.5, 0.008, 0.0)  # such rows sum to 0.992, so that a raised zero grows
+    with pytest.warns(GlayersWarning, match="moved by 1e-12"):
+        rows = Predictions.from_probabilities(p, labels)
+    with pytest.warns(GlayersWarning, match=rf"{(p == 0).sum()} of {p.size} .* 0 and were raised to 0.00[45]"):
+        TemperatureScaling(inputs="probabilities").fit_predictions(rows)
+
+
 def test_a_data_frame_with_its_classes_in_another_order_is_refused() -> None:
     z, labels = tilted()
     frame = pd.DataFrame(z, columns=["cat", "dog", "owl", "bee"])

@@ -20,7 +20,9 @@ _LARGEST = float(np.finfo(np.float64).max)  # of numbers that a file holds
 _LIKELY = 20.0  # nats below the highest class: up to here a class may be the label of one row in many millions
 _GAP = 3.0  # a distance this many times the next smaller one is that of a masked class
 _MARGIN = 5.0  # nats, on top of a quarter: new rows may have larger distances than these
-_ZERO = 1.0001e-12  # probabilities up to here count as 0: `Predictions.from_probabilities` raises zeros to 1e-12
+# Probabilities up to here count as 0: `Predictions.from_probabilities` raises zeros to 1e-12, and rows that sum to 0.99
+# are normalised afterwards.
+_ZERO = 1.02e-12
 
 
 def fit_log_probabilities(probabilities: Floats, weights: Floats | None = None) -> tuple[LogProbabilities, str]:
