@@ -46,7 +46,7 @@ _LIMITS = {  # of an answer that is not good
     ONLY_TOP: "Rely on the top probability only.",
     "Not in every class": "Do not rely on the classes that are off.",
 }
-_STANDARD_ERRORS = 2.5  # which four tests, adjusted for each other, allow at 95 %
+_STANDARD_ERRORS = 1.96  # on each side of a 95 % interval
 _CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 
 
