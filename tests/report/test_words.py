@@ -31,7 +31,7 @@ def rejecting() -> OmnibusTest:
     [
         (0.07, "overconfident by 7.0 points"),
         (-0.07, "underconfident by 7.0 points"),
-        (0.0, "right on average but wrong at some confidences"),
+        (0.0, "right on average but wrong at some values"),
     ],
 )
 def test_the_direction_is_that_of_the_mean_gap_beyond_the_bound_of_the_test(
@@ -39,6 +39,12 @@ def test_the_direction_is_that_of_the_mean_gap_beyond_the_bound_of_the_test(
 ) -> None:
     assert rejecting.tests["ks"].bound < 0.07
     assert verdict(rejecting, card(0.8 + gap, 0.8)).sentence == f"the model is {said}"
+    # A model that says 30 % of an event is not sure of it.
+    of_event = replace(rejecting, event="positive class ill")
+    words = said.replace("overconfident by 7.0 points", "7.0 points too high on average")
+    words = words.replace("underconfident by 7.0 points", "7.0 points too low on average")
+    said_of_event = verdict(of_event, card(0.3 + gap, 0.3)).sentence
+    assert said_of_event == f"the probability of positive class ill is {words}"
 
 
 @pytest.mark.parametrize("gap", [-0.1, 0.0, 0.1])

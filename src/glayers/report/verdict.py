@@ -26,6 +26,7 @@ Tone: TypeAlias = Literal["", "good", "fair", "bad"]
 _NAMED = 3  # more classes than these are counted, not named
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
 _FEW_SHARED = 1e-3  # of the test rows: no score shows them
+_CONFIDENCE = "confidence"  # the name of the top class's event in tests
 OF_CONFIDENCE = {"ks", "ece"}  # the tests of the top probability
 BOTH_SETS = "Rows in both sets"
 CLASS_FREQUENCIES = "Class frequencies changed"
@@ -59,11 +60,11 @@ def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = Non
     top_is_off = bool(OF_CONFIDENCE & set(test.rejecting))
     if test.verdict == "as calibrated as the rows allow":
         if top_is_off:
-            words = f"the model is {_direction(test, card)}, as expected from so few calibration rows"
+            words = f"{_direction(test, card)}, as expected from so few calibration rows"
             return Verdict("Nearly", words, "fair")
         return Verdict(below, test.finding, "fair")
     if top_is_off:
-        return Verdict("Not calibrated", f"the model is {_direction(test, card)}", "bad")
+        return Verdict("Not calibrated", _direction(test, card), "bad")
     if gaps is not None and gaps.off:
         names = listed([gaps.names[c] for c in gaps.off], at_most=3)
         return Verdict("Not in every class", f"the model is not calibrated where it predicts {names}", "fair")
@@ -80,15 +81,20 @@ def class_gaps(rows: Rows | Scored) -> PredictedGaps | None:
 
 
 def _direction(test: OmnibusTest, card: Scorecard) -> str:
-    """Return in which direction the confidence is off, and how far.
+    """Say in which direction the confidence, or the probability of another event, is off, and how far.
 
     The mean gap is where the sum behind the KS error ends, so it is significant if it exceeds the bound of that test.
     """
     gap = card["confidence"] - card["accuracy"]
+    size = f"{100 * abs(gap):.1f} points"
+    subject = "the model"
+    too_high, too_low = f"overconfident by {size}", f"underconfident by {size}"
+    if test.event != _CONFIDENCE:
+        subject = f"the probability of {test.event}"
+        too_high, too_low = f"{size} too high on average", f"{size} too low on average"
     if not abs(gap) > test.tests["ks"].bound:
-        return "right on average but wrong at some confidences"
-    word = "overconfident" if gap > 0 else "underconfident"
-    return f"{word} by {100 * abs(gap):.1f} points"
+        return f"{subject} is right on average but wrong at some values"
+    return f"{subject} is {too_high if gap > 0 else too_low}"
 
 
 def ks_sentence(test: CalibrationTest) -> str:
