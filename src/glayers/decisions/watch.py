@@ -33,11 +33,12 @@ from glayers.text_tables import two_digits
 
 __all__ = ["Watch", "watch"]
 
-_FORMAT = 5
+_FORMAT = 6
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
-_NOTHING_LEARNED = (0.0, 0.0, 10.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
+_NEW_BETTOR = (0.0, 0.0, 0.0, 10.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
+_CLASSES = "classes"  # all of them together
 
 
 @dataclass
@@ -50,26 +51,21 @@ class Watch:
         The probability that a calibrated model ever raises an alarm.
     accuracy
         The promised accuracy; None without a promise.
-    log_wealths
-        The logarithm of the wealth of each bettor, by question: "confidence", "accuracy" if one was promised, and
-        "class cat" for each class; confidences have no classes.
-    learned
-        What each bettor has learned from earlier batches: a, b, and their precision (three numbers).
+    bettors
+        By question ("confidence", "accuracy" if one was promised, and "class cat" for each class; confidences have no
+        classes), the logarithm of the wealth, and what the bettor has learned from earlier batches: a, b, and their
+        precision (three numbers).
     batches
-        Name, rows, digest and evidence of every batch, and the logarithms of the wealth that make up the evidence: at
-        most three numbers per batch, however many classes there are.
-    alarm_about
-        The question with most of the evidence when the alarm was raised; empty without an alarm.
+        Name, rows and digest of every batch, the evidence after it, the question it was most about, and the logarithms
+        of the wealth that make it up: at most three numbers per batch, however many classes there are.
     model
         What identifies the model that is watched; empty if the caller did not say.
     """
 
     alpha: float = 0.01
     accuracy: float | None = None
-    log_wealths: dict[str, float] = field(default_factory=dict)
-    learned: dict[str, list[float]] = field(default_factory=dict)
+    bettors: dict[str, list[float]] = field(default_factory=dict)
     batches: list[dict[str, Any]] = field(default_factory=list)
-    alarm_about: str = ""
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -78,22 +74,33 @@ class Watch:
             self.accuracy = number_between(self.accuracy, "accuracy", 0, 1)
 
     @property
+    def log_wealths(self) -> dict[str, float]:
+        """The logarithm of the wealth of each bettor, by question."""
+        return {question: numbers[0] for question, numbers in self.bettors.items()}
+
+    @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence: the mean wealth, where all classes together count as one question."""
         return _log_mean(list(self._questions().values()) or [0.0])
 
     def _questions(self) -> dict[str, float]:
         """Return the logarithm of the wealth about the confidence, the accuracy, and all classes together."""
-        wealths = dict(self.log_wealths)
+        wealths = self.log_wealths
         questions = {name: wealths.pop(name) for name in (_CONFIDENCE, _ACCURACY) if name in wealths}
         if wealths:
-            questions["classes"] = _log_mean(list(wealths.values()))
+            questions[_CLASSES] = _log_mean(list(wealths.values()))
         return questions
+
+    @property
+    def alarm_about(self) -> str:
+        """The question with most of the evidence when it first reached 1 / alpha; empty without an alarm."""
+        raised = (batch["about"] for batch in self.batches if batch["log_evidence"] >= -math.log(self.alpha))
+        return next(raised, "")
 
     @property
     def alarm(self) -> bool:
         """Whether the evidence ever reached 1 / alpha."""
-        return any(batch["log_evidence"] >= -math.log(self.alpha) for batch in self.batches)
+        return bool(self.alarm_about)
 
     @property
     def rows(self) -> int:
@@ -120,25 +127,18 @@ class Watch:
         if isinstance(rows, Rows):
             names = rows.class_names or range(rows.n_classes)
             events |= {f"class {name}": event for name, event in zip(names, class_events(rows), strict=True)}
-        if self.batches and events.keys() != self.learned.keys():
+        if self.batches and events.keys() != self.bettors.keys():
             raise BadPredictions("this batch has other classes than the batches before; use another state file")
-        questions = list(events.items())
-        for some in row_blocks(len(questions), len(rows)):  # all at once would take many times the memory of the batch
-            self._bet(dict(questions[some]))
-        evidence = {"log_evidence": self.log_evidence, "log_wealths": self._questions()}
-        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **evidence})
-        if self.alarm and not self.alarm_about:
-            self.alarm_about = self._most_evidence()
-        return True
-
-    def _most_evidence(self) -> str:
-        """Return the question with most of the evidence; if all classes together have most, the class with most."""
+        bets = list(events.items())
+        for some in row_blocks(len(bets), len(rows)):  # all at once would take many times the memory of the batch
+            self._bet(dict(bets[some]))
         wealths = self._questions()
-        most = max(wealths, key=wealths.__getitem__)
-        if most in self.log_wealths:
-            return most
-        of_classes = {name: wealth for name, wealth in self.log_wealths.items() if name not in wealths}
-        return max(of_classes, key=of_classes.__getitem__)
+        about = max(wealths, key=wealths.__getitem__)
+        if about == _CLASSES:  # the class with most
+            about = max(self.bettors, key=self.log_wealths.__getitem__)
+        evidence = {"log_evidence": self.log_evidence, "log_wealths": wealths, "about": about}
+        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **evidence})
+        return True
 
     def _bet(self, events: dict[str, Scored]) -> None:
         """Bet on the outcomes of one batch at recalibrated odds, then learn from them, for some of the questions."""
@@ -146,18 +146,17 @@ class Watch:
         hits = np.array([event.hits for event in events.values()])
         with np.errstate(divide="ignore"):
             x = np.clip(np.log(p) - np.log1p(-p), -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
-        learned = np.array([self.learned.get(question, _NOTHING_LEARNED) for question in events])
-        change = learned[:, :1] + learned[:, 1:2] * x
+        bettors = np.array([self.bettors.get(question, _NEW_BETTOR) for question in events])
+        before = bettors[:, 1:3]
+        change = before[:, :1] + before[:, 1:] * x
         promised = np.array([question == _ACCURACY for question in events])
         change[promised] = np.minimum(change[promised], 0.0)  # more than was promised is no reason for an alarm
         gains = hits * change + np.logaddexp(0, x) - np.logaddexp(0, x + change)  # log-likelihoods of both
-        before = learned[:, :2]
-        precision = learned[:, [2, 3, 3, 4]].reshape(-1, 2, 2)
+        wealths = bettors[:, 0] + gains.sum(axis=1)
+        precision = bettors[:, [3, 4, 4, 5]].reshape(-1, 2, 2)
         point, curvature = recalibration(x, hits, np.ones((1, 1)), before, precision, before)
-        new = np.column_stack([point, curvature[:, 0], curvature[:, 1, 1]])
-        for question, gain, numbers in zip(events, gains.sum(axis=1), new, strict=True):
-            self.log_wealths[question] = self.log_wealths.get(question, 0.0) + float(gain)
-            self.learned[question] = numbers.tolist()
+        new = np.column_stack([wealths, point, curvature[:, 0], curvature[:, 1, 1]])
+        self.bettors |= zip(events, new.tolist(), strict=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return alarm, evidence and wealth by question, ready for JSON."""
@@ -202,15 +201,14 @@ class Watch:
 
     def _is_possible(self) -> bool:
         """Whether a watch may have these numbers; an error says that it may not, too."""
-        learned = np.array(list(self.learned.values())).reshape(-1, 5)
-        numbers = [*self.log_wealths.values(), *learned.ravel()]
+        bettors = np.array(list(self.bettors.values())).reshape(-1, 6)
+        numbers = bettors.ravel().tolist()
         for batch in self.batches[:]:
             numbers += [math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
-            numbers += [len(batch["name"] + batch["digest"])]
-        convex = (learned[:, 2] > 0) & (learned[:, 2] * learned[:, 4] > learned[:, 3] ** 2)
-        if self.alarm != (self.alarm_about in self.log_wealths):
-            return False
-        return self.learned.keys() == self.log_wealths.keys() and bool(np.isfinite(numbers).all() and convex.all())
+            numbers += [len(batch["name"] + batch["digest"] + batch["about"])]
+        convex = (bettors[:, 3] > 0) & (bettors[:, 3] * bettors[:, 5] > bettors[:, 4] ** 2)
+        seen = bool(self.bettors) == bool(self.batches)
+        return seen and bool(np.isfinite(numbers).all() and convex.all())
 
 
 def watch(
