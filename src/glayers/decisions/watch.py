@@ -36,9 +36,9 @@ __all__ = ["Watch", "watch"]
 _FORMAT = 6
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
 _NEW_BETTOR = (0.0, 0.0, 0.0, 10.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
+_PRECISION = [3, 4, 4, 5]  # where these six have the precision of a and b, as a matrix
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
-_CLASSES = "classes"  # all of them together
 
 
 @dataclass
@@ -81,15 +81,18 @@ class Watch:
     @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence: the mean wealth, where all classes together count as one question."""
-        return _log_mean(list(self._questions().values()) or [0.0])
+        return self._evidence()["log_evidence"] if self.bettors else 0.0
 
-    def _questions(self) -> dict[str, float]:
-        """Return the logarithm of the wealth about the confidence, the accuracy, and all classes together."""
+    def _evidence(self) -> dict[str, Any]:
+        """Return the evidence, the wealth about each question that makes it up, and the question with most of it."""
         wealths = self.log_wealths
         questions = {name: wealths.pop(name) for name in (_CONFIDENCE, _ACCURACY) if name in wealths}
+        about = max(questions, key=questions.__getitem__)
         if wealths:
-            questions[_CLASSES] = _log_mean(list(wealths.values()))
-        return questions
+            questions["classes"] = _log_mean(list(wealths.values()))
+            if questions["classes"] > questions[about]:
+                about = max(wealths, key=wealths.__getitem__)
+        return {"log_evidence": _log_mean(list(questions.values())), "log_wealths": questions, "about": about}
 
     @property
     def alarm_about(self) -> str:
@@ -132,12 +135,7 @@ class Watch:
         bets = list(events.items())
         for some in row_blocks(len(bets), len(rows)):  # all at once would take many times the memory of the batch
             self._bet(dict(bets[some]))
-        wealths = self._questions()
-        about = max(wealths, key=wealths.__getitem__)
-        if about == _CLASSES:  # the class with most
-            about = max(self.bettors, key=self.log_wealths.__getitem__)
-        evidence = {"log_evidence": self.log_evidence, "log_wealths": wealths, "about": about}
-        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **evidence})
+        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **self._evidence()})
         return True
 
     def _bet(self, events: dict[str, Scored]) -> None:
@@ -153,7 +151,7 @@ class Watch:
         change[promised] = np.minimum(change[promised], 0.0)  # more than was promised is no reason for an alarm
         gains = hits * change + np.logaddexp(0, x) - np.logaddexp(0, x + change)  # log-likelihoods of both
         wealths = bettors[:, 0] + gains.sum(axis=1)
-        precision = bettors[:, [3, 4, 4, 5]].reshape(-1, 2, 2)
+        precision = bettors[:, _PRECISION].reshape(-1, 2, 2)
         point, curvature = recalibration(x, hits, np.ones((1, 1)), before, precision, before)
         new = np.column_stack([wealths, point, curvature[:, 0], curvature[:, 1, 1]])
         self.bettors |= zip(events, new.tolist(), strict=True)
@@ -202,13 +200,12 @@ class Watch:
     def _is_possible(self) -> bool:
         """Whether a watch may have these numbers; an error says that it may not, too."""
         bettors = np.array(list(self.bettors.values())).reshape(-1, 6)
-        numbers = bettors.ravel().tolist()
+        numbers = [*bettors.flat]
         for batch in self.batches[:]:
-            numbers += [math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
-            numbers += [len(batch["name"] + batch["digest"] + batch["about"])]
-        convex = (bettors[:, 3] > 0) & (bettors[:, 3] * bettors[:, 5] > bettors[:, 4] ** 2)
-        seen = bool(self.bettors) == bool(self.batches)
-        return seen and bool(np.isfinite(numbers).all() and convex.all())
+            text = batch["name"] + batch["digest"] + batch["about"]
+            numbers += [len(text), math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
+        np.linalg.cholesky(bettors[:, _PRECISION].reshape(-1, 2, 2))  # an error unless it is positive definite
+        return bool(np.isfinite(numbers).all()) and len(bettors) >= bool(self.batches)
 
 
 def watch(
