@@ -114,8 +114,10 @@ class Estimate:
     own_frequencies: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every number, ready for JSON."""
-        return json_ready(asdict(self))
+        """Return every number, ready for JSON; the lowest F1 and the accuracy of each group again by themselves."""
+        by_group = {name: group.accuracy.value for name, group in self.groups.items()}
+        more = {"lowest_f1": self.scores().get("lowest_f1"), "group_accuracy": by_group}
+        return json_ready(asdict(self) | more)
 
     def scores(self) -> dict[str, float]:
         """Return the estimates that conditions may be about, by name; the lowest F1 is that of the worst class."""
@@ -226,14 +228,12 @@ def estimate(
     found = _estimate(rows, suited, chances, labels, level)
     for number, name in enumerate(names):
         here = members == number
-        part = rows.take(here)
+        part, fitting, drawn = rows.take(here), suited, (chances[here], labels[here])
         own = calibrator.inputs != "confidence" and _frequencies_differ(p, here)
         if own:
-            own_suited = _suited(calibrator, part.logits, None, f"group {name}: ", len(names))
-            group = _estimate(part, own_suited, *_drawn(part, own_suited, n_draws, seed), level)
-        else:
-            group = _estimate(part, suited, chances[here], labels[here], level)
-        found.groups[str(name)] = replace(group, own_frequencies=own)
+            fitting = _suited(calibrator, part.logits, None, f"group {name}: ", len(names))
+            drawn = _drawn(part, fitting, n_draws, seed)
+        found.groups[str(name)] = replace(_estimate(part, fitting, *drawn, level), own_frequencies=own)
     return found
 
 

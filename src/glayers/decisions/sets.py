@@ -76,9 +76,11 @@ def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 
 def _by_class(rows: Rows, covered: Floats) -> dict[str, float]:
     """Return the coverage of each class that has rows."""
     names = rows.class_names or range(rows.n_classes)
-    weights = np.bincount(rows.labels, rows.weights, rows.n_classes)
-    of_covered = np.bincount(rows.labels, rows.weights * covered, rows.n_classes)
-    return {str(names[c]): float(of_covered[c] / weights[c]) for c in np.flatnonzero(weights)}
+    found = {}
+    for c in np.unique(rows.labels[rows.weights > 0]):
+        here = rows.labels == c
+        found[str(names[c])] = float(np.average(covered[here], weights=rows.weights[here]))
+    return found
 
 
 def _adaptive_sizes(predictions: Predictions, level: float) -> Floats:
