@@ -14,19 +14,17 @@ was recalibrated to 1 %, and never raised an alarm.
 
 import json
 import math
-import os
 import warnings
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import row_blocks
 from glayers.checks import number_between
 from glayers.errors import BadFile, BadPredictions, GlayersWarning
-from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
+from glayers.files import errors_as_bad_file, file_path, locked, open_regular, write_whole
 from glayers.metrics.events import Rows, Scored, check_any, class_events
 from glayers.metrics.outcomes import recalibration
 from glayers.text_tables import two_digits
@@ -190,7 +188,7 @@ class Watch:
         """Read the state of earlier batches."""
         with errors_as_bad_file(path), open_regular(file_path(path)) as stream:
             saved = json.load(stream)
-            if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+            if saved["format"] != _FORMAT:
                 raise BadFile(f"is not a state file of format {_FORMAT}; start a new one")
             found = cls(**saved["state"])
             if saved["checksum"] != _checksum(json.dumps(saved["state"]).encode()) or not found._is_possible():
@@ -261,16 +259,12 @@ def watch(
     (False, 1000)
     """
     path = file_path(state)
-    with _locked(path):
+    with locked(path):
         promised = Watch(alpha, accuracy, model=str(model))
         found = Watch.load(path) if path.exists() else promised
-        if found.alpha != promised.alpha or found.accuracy != promised.accuracy:
-            raise BadPredictions(
-                f"{path}: was started with alpha {found.alpha:g} and a promised accuracy of {found.accuracy}; give the "
-                f"same, or use another state file"
-            )
-        if found.model != promised.model:
-            raise BadPredictions(f"{path}: was started with another model; use another state file for this one")
+        for word in ("alpha", "accuracy", "model"):
+            if getattr(found, word) != getattr(promised, word):
+                raise BadPredictions(f"{path}: was started with another {word}; use another state file for this one")
         if found.update(batch, labels, name=str(name)):
             found.save(path)
         else:
@@ -285,17 +279,3 @@ def _checksum(content: bytes) -> str:
 
 def _log_mean(values: list[float]) -> float:
     return float(np.logaddexp.reduce(values)) - math.log(len(values))
-
-
-def _locked(path: Path) -> TextIO:
-    """Return an open file that lets one program at a time change the state file; others wait until it is closed."""
-    if os.name == "nt":
-        raise BadFile("watch needs file locks, which this system lacks; use Watch.load, update and save instead")
-    import fcntl
-
-    try:
-        lock = Path(f"{os.path.realpath(path)}.lock").open("a")  # noqa: SIM115  # an error of the batch is not one of the lock
-    except (OSError, ValueError) as error:
-        raise BadFile(f"{path}.lock: cannot be written ({error}); check the folder of the state file") from error
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
