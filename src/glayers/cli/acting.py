@@ -145,7 +145,8 @@ def watch(
     promise = None if accuracy is None else _share(accuracy)
     rows = _read(batch, reading, model)
     name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
-    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name, model=_digest(model))
+    digest = sha256(model.read_bytes()).hexdigest()
+    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name, model=digest)
     failed = ["alarm"] if found.alarm else []
     _finish(found, "no alarm", failed, as_json, prometheus, model=model, batch=batch, state=state)
 
@@ -175,11 +176,6 @@ def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read rows, and calibrate them if there is a model."""
     rows = arg.read_rows(file, reading)
     return rows if model is None else glayers.load(model).apply(rows)
-
-
-def _digest(model: Path) -> str:
-    """Return what tells one file of a model from another."""
-    return sha256(model.read_bytes()).hexdigest()[:32]
 
 
 def read_costs(path: Path) -> Any:

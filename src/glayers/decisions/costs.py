@@ -59,7 +59,7 @@ class Measured:
         """Return the means of values per row, by line and column, with intervals from the same resamples."""
         metrics = []
         for line, columns in values.items():
-            metrics += [_mean_of(f"{line!r} {column}", of_rows) for column, of_rows in columns.items()]
+            metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
         means = iter(settings.columns(rows, metrics, "resampling").values())
         lines = {}
         for line, columns in values.items():

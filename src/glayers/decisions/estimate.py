@@ -24,7 +24,7 @@ import numpy as np
 from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, in_row_blocks, to_numpy
 from glayers.calibrators.base import Calibrator, check_calibrator
-from glayers.calibrators.class_shift import LEAST_EXPECTED, RowSummary, chi_square
+from glayers.calibrators.class_shift import RowSummary, same_frequencies
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
@@ -229,7 +229,7 @@ def estimate(
     for number, name in enumerate(names):
         here = members == number
         part, fitting, drawn = rows.take(here), suited, (chances[here], labels[here])
-        own = calibrator.inputs != "confidence" and _frequencies_differ(p, here)
+        own = _frequencies_differ(rows.predicted, here)
         if own:
             fitting = _suited(calibrator, part.logits, None, f"group {name}: ", len(names))
             drawn = _drawn(part, fitting, n_draws, seed)
@@ -250,20 +250,15 @@ def _answers(calibrator: Calibrator, p: Floats, costs: Any, abstain: float | Non
     return predicted, p[np.arange(len(p)), predicted], matrix.T[(p @ matrix).argmin(axis=1)]
 
 
-def _frequencies_differ(p: Floats, here: Bools) -> bool:
-    """Return whether some rows have significantly other mean probabilities than all others, at the usual 95 %.
+def _frequencies_differ(predicted: Array, here: Bools) -> bool:
+    """Return whether some rows are predicted as other classes than all others are, at the usual 95 %.
 
-    Rows too few for the normal approximation of a mean do not.
+    Rows too few for Pearson's test do not differ; nor do confidences, which all predict that the answer is correct.
     """
-    inside = p[here]
-    outside = p[~here]
-    fewer = min(len(inside), len(outside))
-    if fewer < 2 * LEAST_EXPECTED:
-        return False
-    covariance = np.cov(inside.T, ddof=0) / len(inside) + np.cov(outside.T, ddof=0) / len(outside)
-    difference = inside.mean(axis=0) - outside.mean(axis=0)
-    p_value, _ = chi_square(difference, covariance, 1 / (p.mean(axis=0) + 1 / fewer), fewer, _CHANGE_LEVEL)
-    return p_value <= 1 - _CHANGE_LEVEL
+    n_classes = predicted.max() + 1
+    counts = np.array([np.bincount(predicted[part], minlength=n_classes) for part in (~here, here)], dtype=np.float64)
+    order = counts.sum(axis=0).argsort()  # rare classes are merged with rare ones
+    return same_frequencies(*counts[:, order]) <= 1 - _CHANGE_LEVEL
 
 
 class _Unlabelled(NamedTuple):

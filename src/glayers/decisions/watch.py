@@ -203,7 +203,7 @@ class Watch:
             text = batch["name"] + batch["digest"] + batch["about"]
             numbers += [len(text), math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
         np.linalg.cholesky(bettors[:, _PRECISION].reshape(-1, 2, 2))  # an error unless it is positive definite
-        return bool(np.isfinite(numbers).all()) and len(bettors) >= bool(self.batches)
+        return bool(np.isfinite(numbers).all()) and bool(self.bettors) == bool(self.batches)
 
 
 def watch(

@@ -296,17 +296,13 @@ def recalibration(
     features = np.stack([np.ones_like(x), x][: start.shape[1]], axis=1)
     by_row = features.swapaxes(1, 2)
     point = start
-    log_odds = x + (point[:, None] @ features)[:, 0]
     for _ in range(2_000):  # scores that separate the outcomes take hundreds
-        p = expit(log_odds)
+        p = expit(x + (point[:, None] @ features)[:, 0])
         slope = ((weights * (hits - p))[:, None] @ by_row - (point - before)[:, None] @ precision)[:, 0]
         curvature = (features * (weights * p * (1 - p))[:, None]) @ by_row + precision
         step = np.linalg.solve(curvature, slope[:, :, None])[:, :, 0]
-        change = (step[:, None] @ features)[:, 0]
-        reach = np.maximum(np.abs(change).max(axis=1, keepdims=True), 1e-300)
-        shortened = np.log1p(reach) / reach
-        point = point + step * shortened
-        log_odds += change * shortened
+        reach = np.maximum(np.abs(step[:, None] @ features).max(axis=2), 1e-300)
+        point = point + step * np.log1p(reach) / reach
         moving = reach >= 1e-5  # of the log-odds: the error after the next step is the square of this
         # Where all scores are 1 and right, steps never shrink below rounding: 1,000 resamples took 25 s.
         if not (moving & (np.abs(slope) > _ROUNDED)).any():
