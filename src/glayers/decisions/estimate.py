@@ -172,8 +172,8 @@ def estimate(
         used.
     groups
         Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
-        and each gets its own estimate: with its own class frequencies if they differ significantly from those of the
-        other rows, and with the common ones otherwise. More groups are units, such as patients, whose rows depend on
+        and each gets the estimate of its rows alone: with its own class frequencies if other classes are predicted there
+        than in the other rows, significantly, and with the common ones otherwise. More groups are units, such as patients, whose rows depend on
         each other: they count as copies, and the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
