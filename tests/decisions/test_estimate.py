@@ -352,6 +352,6 @@ def test_the_auroc_is_that_of_labels_if_the_model_is_sure_of_them() -> None:
     # 0.9 is above all three wrong answers; 0.6 above one, and equal to one: (3 + 1.5) / 6. Precision and recall of
     # class 0 are 2 / 5 and 1; class 1 is never predicted.
     statistics = unlabelled.statistics(ranks, right, np.array([2, 3]), chances[:, 0])
-    assert statistics.tolist() == pytest.approx([0.4, 0.75, 0.4, 0.4, 0, 1, 0, 4 / 7, 0])
+    assert statistics.tolist() == pytest.approx([0.4, 0.4, 0.75, 0.4, 0, 1, 0, 4 / 7, 0])
     by_metric = auroc(Confidences(confidence, right.astype(bool)))
     assert by_metric == pytest.approx(0.75)

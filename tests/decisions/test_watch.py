@@ -215,7 +215,7 @@ def test_forged_numbers_are_refused(tmp_path: Path) -> None:
     watch(batch(np.random.default_rng(0)), path)
     saved = json.loads(path.read_text())
     forged: list[dict[str, Any]] = [
-        {"bettors": saved["state"]["bettors"] | {"confidence": [math.nan] * 6}},
+        {"bettors": saved["state"]["bettors"] | {"confidence": [math.nan] * 7}},
         {"batches": []},
         {"alpha": 0.5},
     ]
@@ -263,11 +263,10 @@ def test_forged_states_with_a_right_checksum_are_read_or_refused(tmp_path: Path,
         {"alpha": 0.0},
         {"accuracy": "high"},
         {"bettors": []},
-        {"bettors": {}},
         {"bettors": {"confidence": "a"}},
-        {"bettors": {"confidence": [math.inf, 0.0, 0.0, 10.0, 0.0, 10.0]}},
-        {"bettors": {"confidence": [0.0] * 6, "class 0": [0.0] * 6, "class 1": [0.0] * 6}},
-        {"bettors": {"confidence": [0.0, 0.0, 0.0, 10.0, 20.0, 10.0]}},
+        {"bettors": {"confidence": [math.inf, 0.0, 0.0, 10.0, 0.0, 0.0, 10.0]}},
+        {"bettors": {"confidence": [0.0] * 7, "class 0": [0.0] * 7, "class 1": [0.0] * 7}},
+        {"bettors": {"confidence": [0.0, 0.0, 0.0, 10.0, 20.0, 20.0, 10.0]}},
         {"bettors": {"confidence": [1.0, 2.0]}},
         {"batches": [1]},
         {"batches": [{}]},

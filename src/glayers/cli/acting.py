@@ -53,8 +53,7 @@ def threshold(
         if chosen.kind == "class":
             rows, chosen = by_label[arg.known_name(str(chosen.which), by_label, "label")], positive()
         else:
-            pooled = plural(len(by_label), "label")
-            arg.show_note(f"note: pooled over {pooled}; --event label:NAME finds the threshold of one")
+            arg.show_note(f"note: pooled over {plural(len(by_label), 'label')}; --event label:NAME finds that of one")
     found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=chosen)
     failed = ["no threshold"] if found.confidence is None else []
     _finish(found, "found", failed, as_json, prometheus, file=file, model=model)

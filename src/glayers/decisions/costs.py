@@ -27,6 +27,7 @@ __all__ = ["Measured", "decide", "net_benefit", "realised_costs"]
 _CONSTANT = "best constant action"
 _LARGEST = 1e100  # so that squares of costs stay finite
 _Columns: TypeAlias = dict[str, dict[str, Floats]]
+_Settings: TypeAlias = tuple[int, float, int | None]
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,21 @@ class Measured:
 
     @classmethod
     def of(
-        cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: Bootstrap
+        cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: _Settings
     ) -> Self:
-        """Return the means of values per row, by line and column, with intervals from the same resamples."""
+        """Return the means of values per row, by line and column, with intervals from the same resamples.
+
+        `settings` are the number of resamples, the level and the seed.
+        """
+        bootstrap = Bootstrap(*settings, progress=False)
         metrics = []
         for line, columns in values.items():
             metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
-        means = iter(settings.columns(rows, metrics, "resampling").values())
+        means = iter(bootstrap.columns(rows, metrics, "resampling").values())
         lines = {}
         for line, columns in values.items():
-            lines[line] = {column: next(means).interval(settings.level) for column in columns}
-        return cls(heading, lines, facts, settings.level)
+            lines[line] = {column: next(means).interval(bootstrap.level) for column in columns}
+        return cls(heading, lines, facts, bootstrap.level)
 
     def __getitem__(self, line: str) -> dict[str, Interval]:
         """Return a line of the table."""
@@ -76,7 +81,7 @@ class Measured:
         return json_ready({"lines": lines, **self.facts, "level": self.level})
 
     def __str__(self) -> str:
-        columns = list(dict.fromkeys(column for cells in self.lines.values() for column in cells))
+        *_, columns = self.lines.values()  # the last line has all of them
         table = [["", *columns]]
         notes = set()
         for name, cells in self.lines.items():
@@ -178,8 +183,7 @@ def realised_costs(
         values[name][f"saved by {first}"] = values[name]["cost"] - values[first]["cost"]
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
     facts = {_CONSTANT: constant, f"cost expected by {first}": expected}
-    settings = Bootstrap(n_resamples, level, random_state, progress=False)
-    return Measured.of("Mean cost per row", rows, values, facts, settings)
+    return Measured.of("Mean cost per row", rows, values, facts, (n_resamples, level, random_state))
 
 
 def net_benefit(
@@ -237,7 +241,7 @@ def net_benefit(
         of_model = np.where(rows.scores >= cut - ROUNDING, of_treating, 0.0)
         values[str(cut)] = {"model": of_model, "treat all": of_treating, "gain": of_model - of_treating}
     heading = f"Net benefit per row ({as_event(event).name})"
-    return Measured.of(heading, rows, values, {}, Bootstrap(n_resamples, level, random_state, progress=False))
+    return Measured.of(heading, rows, values, {}, (n_resamples, level, random_state))
 
 
 def _with_classes(given: object) -> object:

@@ -42,7 +42,6 @@ _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _TINY = 1e-300  # nothing is divided by 0: a class that no row has or gets has a precision and a recall of 0
 _STRENGTHS = np.geomspace(1, 1e6, 61)  # how many rows the old class frequencies may be worth as a prior of the new ones
-_COST = 2  # its place among the statistics
 _BY_CLASS = ("precision", "recall", "f1")
 # What conditions may be about.
 ESTIMATED = {name: METRICS[name] for name in ("accuracy", "auroc")}
@@ -172,9 +171,9 @@ def estimate(
         used.
     groups
         Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
-        and each gets the estimate of its rows alone: with its own class frequencies if other classes are predicted there
-        than in the other rows, significantly, and with the common ones otherwise. More groups are units, such as patients, whose rows depend on
-        each other: they count as copies, and the test of shift uses one row of each.
+        and each gets the estimate of its rows alone: with its own class frequencies if it is predicted to have
+        significantly other classes than the other rows, and with the common ones otherwise. More groups are units, such
+        as patients, whose rows depend on each other: they count as copies, and the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -280,7 +279,7 @@ class _Unlabelled(NamedTuple):
         return effective_rows(np.bincount(self.units)) / len(self.units)
 
     def statistics(self, ranks: Floats, right: Array, labels: Array, paid: Floats) -> Floats:
-        """Return accuracy, AUROC and cost, then precision, recall and F1 of each class (3 + 3 k).
+        """Return cost, accuracy and AUROC, then precision, recall and F1 of each class (3 + 3 k).
 
         `ranks` are those of the confidence, from their middle. `right` and `paid` are about each row, and `labels` (k,)
         counts labels. An answer that is right with a chance of 0.8 counts as 0.8 right and 0.2 wrong answers.
@@ -290,10 +289,8 @@ class _Unlabelled(NamedTuple):
         n_right = hits.sum()
         pairs = n_right * (len(right) - n_right)
         auroc = 0.5 - (1 - right) @ ranks / max(pairs, _TINY)
-        precision = hits / np.maximum(answers, _TINY)
-        recall = hits / np.maximum(labels, _TINY)
-        f1 = 2 * hits / np.maximum(answers + labels, _TINY)
-        return np.concatenate([[n_right / len(right), auroc, paid.mean()], precision, recall, f1])
+        by_class = hits / np.maximum([answers, labels, (answers + labels) / 2], _TINY)
+        return np.concatenate([[paid.mean(), n_right / len(right), auroc], by_class.ravel()])
 
 
 def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: Ints, level: float) -> Estimate:
@@ -303,8 +300,8 @@ def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: In
     n_rows, n_classes = chances.shape
     places = np.arange(n_rows)
     ranks = rankdata(rows.confidence) - (n_rows + 1) / 2
-    right = chances[places, rows.predicted]
-    values = rows.statistics(ranks, right, chances.sum(axis=0), np.vecdot(rows.costs, chances))
+    likely = chances[places, rows.predicted], chances.sum(axis=0), np.vecdot(rows.costs, chances)
+    values = rows.statistics(ranks, *likely)
     draws = []
     for drawn in labels.T:
         counts = np.bincount(drawn, minlength=n_classes)
@@ -316,9 +313,8 @@ def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: In
     stretch = math.sqrt(1 + rows.independent * n_rows / n_calibration)
     middle = np.mean(draws, axis=0)
     ends = np.quantile(middle + stretch * (draws - middle), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    accuracy, auroc, cost, *by_class = _ranges(values, ends, n_rows)
-    confusion = np.zeros((n_classes, n_classes))
-    np.add.at(confusion, rows.predicted, chances)
+    cost, accuracy, auroc, *by_class = _ranges(values, ends, n_rows)
+    confusion = np.stack([chances[rows.predicted == c].sum(axis=0) for c in range(n_classes)])
     names: Any = suited.class_names_ or range(n_classes)
     if suited.inputs == "confidence":
         names = ()
@@ -329,12 +325,10 @@ def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: In
 
 def _ranges(values: Floats, ends: Floats, n_rows: int) -> list[Range]:
     """Return each statistic with its interval."""
-    is_share = np.arange(len(values)) != _COST
-    ends = np.where(is_share, ends.clip(0.0, 1.0), ends)
-    low = np.minimum(ends[0], values)  # with few rows, draws may miss what the probabilities expect
-    high = np.maximum(ends[1], values)
-    low[0] = math.floor(round(low[0] * n_rows, 6)) / n_rows  # an accuracy that so few rows can have
-    high[0] = math.ceil(round(high[0] * n_rows, 6)) / n_rows
+    ends[:, 1:] = ends[:, 1:].clip(0.0, 1.0)  # all but the cost are shares
+    low, high = np.minimum(ends[0], values), np.maximum(ends[1], values)  # of few rows, draws may miss what is expected
+    low[1] = math.floor(round(low[1] * n_rows, 6)) / n_rows  # an accuracy that so few rows can have
+    high[1] = math.ceil(round(high[1] * n_rows, 6)) / n_rows
     return [Range(*map(float, numbers)) for numbers in zip(values, low, high, strict=True)]
 
 
@@ -378,16 +372,14 @@ def _plausible_ratios(counts: Array, summary: RowSummary, rng: np.random.Generat
     return np.maximum(rng.gamma(counts + prior[strength]), _TINY) / old
 
 
-def _suited(
-    calibrator: Calibrator, logits: Any, groups: Any = None, whose: str = "", n_populations: int = 1
-) -> Calibrator:
+def _suited(calibrator: Calibrator, logits: Any, groups: Any, whose: str = "", n_tested: int = 1) -> Calibrator:
     """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies.
 
     A change of frequencies counts at the usual 95 %: adapting for nothing costs less than overlooking a change. Rows
     are refused only for strong reasons. Of several populations that are tested, none may be refused by chance either
     (Bonferroni).
     """
-    refused = (1 - _REFUSAL_LEVEL) / n_populations
+    refused = (1 - _REFUSAL_LEVEL) / n_tested
     shift = shift_test(calibrator, logits, groups=groups, level=1 - refused)
     if calibrator.inputs != "confidence":
         with warnings.catch_warnings(action="ignore", category=GlayersWarning):

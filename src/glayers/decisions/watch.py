@@ -6,10 +6,10 @@ of the model. If the model is calibrated, no strategy makes money on average: th
 and it ever exceeds 1 / alpha with a probability of at most alpha (Ville). So looking often costs nothing. Shafer,
 "Testing by Betting", Journal of the Royal Statistical Society A, 2021.
 
-A bettor keeps six numbers: the wealth, a, b and their precision. The recalibration adds a + b x to the log-odds x of
-the model. After each batch, a and b are those of the highest posterior density, and the normal distribution there is
-the prior of the next batch. One Newton step from the identity would not do: a model that says 99 % and is right in 90 %
-was recalibrated to 1 %, and never raised an alarm.
+A bettor keeps seven numbers: the wealth, a, b and their precision, which is a matrix. The recalibration adds a + b x to
+the log-odds x of the model. After each batch, a and b are those of the highest posterior density, and the normal
+distribution there is the prior of the next batch. One Newton step from the identity would not do: a model that says
+99 % and is right in 90 % was recalibrated to 1 %, and never raised an alarm.
 """
 
 import json
@@ -33,8 +33,7 @@ __all__ = ["Watch", "watch"]
 
 _FORMAT = 6
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
-_NEW_BETTOR = (0.0, 0.0, 0.0, 10.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
-_PRECISION = [3, 4, 4, 5]  # where these six have the precision of a and b, as a matrix
+_NEW_BETTOR = (0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
 
@@ -52,7 +51,7 @@ class Watch:
     bettors
         By question ("confidence", "accuracy" if one was promised, and "class cat" for each class; confidences have no
         classes), the logarithm of the wealth, and what the bettor has learned from earlier batches: a, b, and their
-        precision (three numbers).
+        precision (four numbers).
     batches
         Name, rows and digest of every batch, the evidence after it, the question it was most about, and the logarithms
         of the wealth that make it up: at most three numbers per batch, however many classes there are.
@@ -116,9 +115,7 @@ class Watch:
         """
         rows = check_any(batch, labels)
         if rows.given_weights is not None or rows.groups is not None:
-            raise BadPredictions(
-                "watch bets on independent rows of equal weight; leave weights and groups out (--ignore-groups)"
-            )
+            raise BadPredictions("watch needs independent rows; leave weights and groups out (--ignore-groups)")
         digest = _checksum(rows.top.scores.tobytes() + rows.top.hits.tobytes())
         if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
             return False
@@ -149,9 +146,9 @@ class Watch:
         change[promised] = np.minimum(change[promised], 0.0)  # more than was promised is no reason for an alarm
         gains = hits * change + np.logaddexp(0, x) - np.logaddexp(0, x + change)  # log-likelihoods of both
         wealths = bettors[:, 0] + gains.sum(axis=1)
-        precision = bettors[:, _PRECISION].reshape(-1, 2, 2)
+        precision = bettors[:, 3:].reshape(-1, 2, 2)
         point, curvature = recalibration(x, hits, np.ones((1, 1)), before, precision, before)
-        new = np.column_stack([wealths, point, curvature[:, 0], curvature[:, 1, 1]])
+        new = np.column_stack([wealths, point, curvature.reshape(-1, 4)])
         self.bettors |= zip(events, new.tolist(), strict=True)
 
     def to_dict(self) -> dict[str, Any]:
@@ -197,13 +194,13 @@ class Watch:
 
     def _is_possible(self) -> bool:
         """Whether a watch may have these numbers; an error says that it may not, too."""
-        bettors = np.array(list(self.bettors.values())).reshape(-1, 6)
+        bettors = np.array(list(self.bettors.values())).reshape(-1, 7)
         numbers = [*bettors.flat]
         for batch in self.batches[:]:
             text = batch["name"] + batch["digest"] + batch["about"]
             numbers += [len(text), math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
-        np.linalg.cholesky(bettors[:, _PRECISION].reshape(-1, 2, 2))  # an error unless it is positive definite
-        return bool(np.isfinite(numbers).all()) and bool(self.bettors) == bool(self.batches)
+        np.linalg.cholesky(bettors[:, 3:].reshape(-1, 2, 2))  # an error unless the precision is positive definite
+        return bool(np.isfinite(numbers).all())
 
 
 def watch(

@@ -249,8 +249,7 @@ def coverage_at_accuracy(event: Scored, block: Block) -> Floats:
 def level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return the weight and the weight of errors at each distinct confidence, the highest first, (levels, b)."""
     levels = event.cached(_levels)
-    wrong = 1 - event.hits
-    return levels @ block.weights, levels @ (wrong[:, None] * block.weights)
+    return levels @ block.weights, levels @ ((1 - event.hits)[:, None] * block.weights)
 
 
 def _levels(event: Scored) -> Any:
@@ -261,9 +260,7 @@ def _levels(event: Scored) -> Any:
 
 def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return coverage and error rate after each distinct confidence, the surest first, (levels, b)."""
-    weight, errors = block.cached(level_sums, event)
-    coverage = np.cumsum(weight, axis=0)
-    wrong = np.cumsum(errors, axis=0)
+    coverage, wrong = (np.cumsum(sums, axis=0) for sums in block.cached(level_sums, event))
     risk = np.divide(wrong, coverage, out=np.zeros_like(wrong), where=coverage > 0)
     return coverage, risk
 
