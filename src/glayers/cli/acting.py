@@ -11,7 +11,7 @@ import typer
 import glayers
 from glayers.cli import arguments as arg
 from glayers.cli.scoring import condition_of, failures_of
-from glayers.errors import BadFile
+from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, open_regular
 from glayers.metrics import positive
 from glayers.predictions.contents import Reading
@@ -50,10 +50,12 @@ def threshold(
     rows, chosen = _read(file, reading, model), arg.event_of(event)
     if isinstance(rows, glayers.MultiLabelPredictions):
         by_label = rows.by_label()
-        if chosen.kind == "class":
-            rows, chosen = by_label[arg.known_name(str(chosen.which), by_label, "label")], positive()
-        else:
+        if chosen.kind != "class":
             arg.show_note(f"note: pooled over {plural(len(by_label), 'label')}; --event label:NAME finds that of one")
+        elif str(chosen.which) in by_label:
+            rows, chosen = by_label[str(chosen.which)], positive()
+        else:
+            raise BadPredictions(f"no label {str(chosen.which)!r} has rows; there are {listed(by_label)}")
     found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=chosen)
     failed = ["no threshold"] if found.confidence is None else []
     _finish(found, "found", failed, as_json, prometheus, file=file, model=model)

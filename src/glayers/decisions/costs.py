@@ -27,7 +27,6 @@ __all__ = ["Measured", "decide", "net_benefit", "realised_costs"]
 _CONSTANT = "best constant action"
 _LARGEST = 1e100  # so that squares of costs stay finite
 _Columns: TypeAlias = dict[str, dict[str, Floats]]
-_Settings: TypeAlias = tuple[int, float, int | None]
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,13 @@ class Measured:
     level: float
 
     @classmethod
-    def of(
-        cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: _Settings
-    ) -> Self:
+    def of(cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: Any) -> Self:
         """Return the means of values per row, by line and column, with intervals from the same resamples.
 
         `settings` are the number of resamples, the level and the seed.
         """
-        bootstrap = Bootstrap(*settings, progress=False)
+        n_resamples, level, random_state = settings
+        bootstrap = Bootstrap(n_resamples, level, random_state, progress=False)
         metrics = []
         for line, columns in values.items():
             metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
