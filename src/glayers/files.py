@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from glayers.errors import BadFile, GlayersError, shown
 
@@ -122,6 +122,20 @@ def open_regular(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:  # the system refuses; later errors are about what the file holds
         raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error
+
+
+def locked(path: Path) -> TextIO:
+    """Return an open file beside this one: only one program at a time has it, and others wait until it is closed."""
+    if os.name == "nt":
+        raise BadFile("this system has no file locks; use Watch.load, update and save instead")
+    import fcntl
+
+    try:
+        lock = Path(f"{os.path.realpath(path)}.lock").open("a")  # noqa: SIM115  # closed by the caller
+    except (OSError, ValueError) as error:
+        raise BadFile(f"{path}.lock: cannot be written ({error}); check the folder") from error
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 @contextmanager

@@ -358,7 +358,7 @@ def test_thresholds_of_several_labels_are_pooled_or_of_one(tmp_path: Path) -> No
     path = str(tmp_path / "labels.npz")
     np.savez(path, logits=z, labels=labels, class_names=["cat", "dog"])
     pooled = run("threshold", path, "--accuracy", "90%")
-    assert "pooled over 2 labels; --event label:NAME finds the threshold of one" in pooled
+    assert "pooled over 2 labels; --event label:NAME finds that of one" in pooled
     assert "of 6,000 rows" in pooled
     of_one = run("threshold", path, "--accuracy", "30%", "--event", "label:dog")
     assert "pooled" not in of_one

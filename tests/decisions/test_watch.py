@@ -82,7 +82,7 @@ def test_bettors_learn_the_recalibration_of_all_earlier_rows() -> None:
         log_odds = rng.normal(size=2000)
         hits = rng.uniform(size=2000) < 1 / (1 + np.exp(0.5 - 0.7 * log_odds))
         found.update(Confidences(1 / (1 + np.exp(-log_odds)), hits))
-    a, b, *_ = found.learned["confidence"]
+    _, a, b, *_ = found.bettors["confidence"]
     assert a == pytest.approx(-0.5, abs=0.05)
     assert 1 + b == pytest.approx(0.7, abs=0.05)
 
@@ -117,7 +117,7 @@ def test_an_alarm_keeps_its_reason_when_the_evidence_falls(tmp_path: Path) -> No
     for day in range(12):  # too sure at first, but always more accurate than promised; then calibrated
         said = 0.95 if day < 3 else 0.85
         found.update(Confidences(np.full(200, said), rng.uniform(size=200) < 0.85))
-        found.log_wealths["confidence"] -= 8.0 * (day > 3)  # what a long run of bad luck would do
+        found.bettors["confidence"][0] -= 8.0 * (day > 3)  # what a long run of bad luck would do
     assert found.alarm
     assert max(found.log_wealths, key=found.log_wealths.__getitem__) == "accuracy"
     found.save(tmp_path / "state.json")
@@ -215,7 +215,7 @@ def test_forged_numbers_are_refused(tmp_path: Path) -> None:
     watch(batch(np.random.default_rng(0)), path)
     saved = json.loads(path.read_text())
     forged: list[dict[str, Any]] = [
-        {"log_wealths": saved["state"]["log_wealths"] | {"confidence": math.nan}},
+        {"bettors": saved["state"]["bettors"] | {"confidence": [math.nan] * 7}},
         {"batches": []},
         {"alpha": 0.5},
     ]
@@ -262,26 +262,18 @@ def test_forged_states_with_a_right_checksum_are_read_or_refused(tmp_path: Path,
         {"alpha": "much"},
         {"alpha": 0.0},
         {"accuracy": "high"},
-        {"log_wealths": []},
-        {"log_wealths": {"confidence": "a"}},
-        {"log_wealths": {"confidence": math.inf}},
-        {"learned": {}},
-        {
-            "learned": {
-                "confidence": [0.0] * 5,
-                "class 0": [0.0] * 5,
-                "class 1": [0.0] * 5,
-                "class 2": [0.0] * 5,
-                "class 3": [0.0] * 5,
-            }
-        },
-        {"learned": {"confidence": [1.0, 2.0]}},
+        {"bettors": []},
+        {"bettors": {"confidence": "a"}},
+        {"bettors": {"confidence": [math.inf, 0.0, 0.0, 10.0, 0.0, 0.0, 10.0]}},
+        {"bettors": {"confidence": [0.0] * 7, "class 0": [0.0] * 7, "class 1": [0.0] * 7}},
+        {"bettors": {"confidence": [0.0, 0.0, 0.0, 10.0, 20.0, 20.0, 10.0]}},
+        {"bettors": {"confidence": [1.0, 2.0]}},
         {"batches": [1]},
         {"batches": [{}]},
         {"batches": {"a": 1}},
-        {"batches": [{"name": "q", "rows": "3", "digest": "", "log_evidence": 0.0, "log_wealths": {}}]},
-        {"batches": [{"name": "q", "rows": 3, "digest": 1, "log_evidence": 0.0, "log_wealths": {}}]},
-        {"batches": [{"name": "q", "rows": -5, "digest": "", "log_evidence": 0.0, "log_wealths": {}}]},
+        {"batches": [{"name": "q", "rows": "3", "digest": "", "log_evidence": 0.0, "log_wealths": {}, "about": ""}]},
+        {"batches": [{"name": "q", "rows": 3, "digest": 1, "log_evidence": 0.0, "log_wealths": {}, "about": ""}]},
+        {"batches": [{"name": "q", "rows": -5, "digest": "", "log_evidence": 0.0, "log_wealths": {}, "about": ""}]},
         {"other": 1},
     ],
 )

@@ -13,7 +13,7 @@ from glayers.cli import arguments as arg
 from glayers.cli.scoring import condition_of, failures_of
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, open_regular
-from glayers.metrics.events import Event, positive
+from glayers.metrics import positive
 from glayers.predictions.contents import Reading
 from glayers.text_tables import plural
 
@@ -47,27 +47,18 @@ def threshold(
     $ glayers threshold test.npz --accuracy 95%
     $ glayers threshold test.npz --accuracy 0.7 --model model.safetensors
     """
-    rows, chosen = _one_label(_read(file, reading, model), arg.event_of(event))
+    rows, chosen = _read(file, reading, model), arg.event_of(event)
+    if isinstance(rows, glayers.MultiLabelPredictions):
+        by_label = rows.by_label()
+        if chosen.kind != "class":
+            arg.show_note(f"note: pooled over {plural(len(by_label), 'label')}; --event label:NAME finds that of one")
+        elif str(chosen.which) in by_label:
+            rows, chosen = by_label[str(chosen.which)], positive()
+        else:
+            raise BadPredictions(f"no label {str(chosen.which)!r} has rows; there are {listed(by_label)}")
     found = glayers.threshold(rows, accuracy=_share(accuracy), level=level, event=chosen)
     failed = ["no threshold"] if found.confidence is None else []
-    arg.write_prometheus(prometheus, found.to_dict(), "threshold")
-    _finish(found, "found", failed, as_json, file=file, model=model)
-
-
-def _one_label(rows: Any, event: Event) -> tuple[Any, Event]:
-    """Return the rows and the event of one of several labels, or all rows as they are, with a note if they pool."""
-    if not isinstance(rows, glayers.MultiLabelPredictions):
-        return rows, event
-    if event.kind != "class":
-        arg.show_note(
-            f"note: pooled over {plural(rows.n_labels, 'label')}; --event label:NAME finds the threshold of one"
-        )
-        return rows, event
-    by_label = rows.by_label()
-    name = str(event.which)
-    if name not in by_label:
-        raise BadPredictions(f"no label {name!r} has rows; there are {listed(by_label)}")
-    return by_label[name], positive()
+    _finish(found, "found", failed, as_json, prometheus, file=file, model=model)
 
 
 def decide(
@@ -94,7 +85,7 @@ def decide(
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
     found = glayers.realised_costs(policies, read_costs(costs), abstain=abstain, random_state=seed)
-    _finish(found, "compared", [], as_json, file=file, model=model)
+    _finish(found, "compared", [], as_json, None, file=file, model=model)
 
 
 def estimate(
@@ -128,10 +119,7 @@ def estimate(
     calibrator = arg.calibrator_of_classes(model)
     found = glayers.estimate(calibrator, rows, costs=table, abstain=abstain, level=level, random_state=seed)
     failed = failures_of(conditions, found.scores())
-    of_groups = {name: group.accuracy.value for name, group in found.groups.items()}
-    more = {"lowest_f1": found.scores().get("lowest_f1"), "group_accuracy": of_groups}
-    arg.write_prometheus(prometheus, found.to_dict() | more, "estimate")  # first: an error prints JSON of its own
-    _finish(found, "estimated", failed, as_json, file=file, model=model, fail_if=fail_if)
+    _finish(found, "estimated", failed, as_json, prometheus, file=file, model=model, fail_if=fail_if)
 
 
 def watch(
@@ -158,10 +146,10 @@ def watch(
     promise = None if accuracy is None else _share(accuracy)
     rows = _read(batch, reading, model)
     name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
-    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name, model=_digest(model))
-    arg.write_prometheus(prometheus, found.to_dict(), "watch")
+    digest = sha256(model.read_bytes()).hexdigest()
+    found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name, model=digest)
     failed = ["alarm"] if found.alarm else []
-    _finish(found, "no alarm", failed, as_json, model=model, batch=batch, state=state)
+    _finish(found, "no alarm", failed, as_json, prometheus, model=model, batch=batch, state=state)
 
 
 def card(
@@ -191,11 +179,6 @@ def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     return rows if model is None else glayers.load(model).apply(rows)
 
 
-def _digest(model: Path) -> str:
-    """Return what tells one file of a model from another."""
-    return sha256(model.read_bytes()).hexdigest()[:32]
-
-
 def read_costs(path: Path) -> Any:
     """Return the numbers of a small table without a header."""
     with errors_as_bad_file(path), open_regular(path) as stream, warnings.catch_warnings():
@@ -218,9 +201,11 @@ def _share(text: str) -> float:
     return share
 
 
-def _finish(found: Any, verdict: str, failed: list[str], as_json: bool, **given: Any) -> None:
-    """Print a result, as JSON with what identifies the run, and end with status 3 if anything failed."""
+def _finish(found: Any, verdict: str, failed: list[str], as_json: bool, prometheus: Path | None, **given: Any) -> None:
+    """Write and print a result, as JSON with what identifies the run, and end with status 3 if anything failed."""
     if failed:
         verdict = "failed"
+    # First: an error prints JSON of its own.
+    arg.write_prometheus(prometheus, found.to_dict(), type(found).__name__.lower())
     arg.show_record(found, as_json, verdict=verdict, failed=failed, **arg.run_facts(**given))
     arg.end_with(failed)

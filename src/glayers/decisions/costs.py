@@ -8,7 +8,6 @@ are off by a factor lead to wrong actions however well they rank. Elkan, "The Fo
 IJCAI 2001.
 """
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -54,18 +53,21 @@ class Measured:
     level: float
 
     @classmethod
-    def of(
-        cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: Bootstrap
-    ) -> Self:
-        """Return the means of values per row, by line and column, with intervals from the same resamples."""
+    def of(cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: Any) -> Self:
+        """Return the means of values per row, by line and column, with intervals from the same resamples.
+
+        `settings` are the number of resamples, the level and the seed.
+        """
+        n_resamples, level, random_state = settings
+        bootstrap = Bootstrap(n_resamples, level, random_state, progress=False)
         metrics = []
         for line, columns in values.items():
-            metrics += [_mean_of(f"{line!r} {column}", of_rows) for column, of_rows in columns.items()]
-        means = settings.columns(rows, metrics, "resampling")
-        found = {}
+            metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
+        means = iter(bootstrap.columns(rows, metrics, "resampling").values())
+        lines = {}
         for line, columns in values.items():
-            found[line] = {column: means[f"{line!r} {column}"].interval(settings.level) for column in columns}
-        return cls(heading, found, facts, settings.level)
+            lines[line] = {column: next(means).interval(bootstrap.level) for column in columns}
+        return cls(heading, lines, facts, bootstrap.level)
 
     def __getitem__(self, line: str) -> dict[str, Interval]:
         """Return a line of the table."""
@@ -73,22 +75,17 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        lines = {}
-        for name, cells in self.lines.items():
-            lines[name] = {column: interval._asdict() for column, interval in cells.items()}
+        lines = {name: {column: cell._asdict() for column, cell in cells.items()} for name, cells in self.lines.items()}
         return json_ready({"lines": lines, **self.facts, "level": self.level})
 
     def __str__(self) -> str:
-        columns = list(dict.fromkeys(column for cells in self.lines.values() for column in cells))
+        *_, columns = self.lines.values()  # the last line has all of them
         table = [["", *columns]]
         notes = set()
         for name, cells in self.lines.items():
-            table.append([name, *(_text(cells[column]) if column in cells else "" for column in columns)])
-            notes |= {f"* unreliable: {interval.unreliable}" for interval in cells.values() if interval.unreliable}
-        facts = []
-        for name, fact in self.facts.items():
-            if not isinstance(fact, dict):
-                facts.append(f"{name}: {fact:.4g}" if isinstance(fact, float) else f"{name}: {fact}")
+            table.append([name, *(_text(cells.get(column, "")) for column in columns)])
+            notes |= {f"* unreliable: {cell.unreliable}" for cell in cells.values() if cell.unreliable}
+        facts = [f"{name}: {_text(fact)}" for name, fact in self.facts.items() if not isinstance(fact, dict)]
         heading = f"{self.heading}, {100 * self.level:g} % intervals"
         return "\n".join([heading, aligned_table(table), *facts, *sorted(notes)])
 
@@ -165,24 +162,26 @@ def realised_costs(
     named = isinstance(policies, dict) and all(isinstance(x, Predictions | Confidences) for x in policies.values())
     if not named or not policies or _CONSTANT in policies:
         raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
-    if len(set(map(str, policies))) < len(policies):
-        raise BadPredictions(f"names of policies must differ as text; got {shown(list(policies))}")
     checked = {str(name): check_rows(_with_classes(given)) for name, given in policies.items()}
+    if len(checked) < len(policies):
+        raise BadPredictions(f"names of policies must differ as text; got {shown(list(policies))}")
     first, rows = next(iter(checked.items()))
-    for policy, name in itertools.product(checked.values(), ("n_classes", "labels", "weights", "group_numbers")):
-        if not np.array_equal(getattr(policy, name), getattr(rows, name)):
-            raise BadPredictions("policies must have the same labels, classes, weights and groups: pass the same rows")
     matrix = cost_matrix(costs, rows.n_classes, abstain)
+    values: _Columns = {}
+    for name, policy in checked.items():
+        for fact in ("n_classes", "labels", "weights", "group_numbers"):
+            if not np.array_equal(getattr(policy, fact), getattr(rows, fact)):
+                raise BadPredictions(
+                    "policies must have the same labels, classes, weights and groups: pass the same rows"
+                )
+        values[name] = {"cost": matrix[rows.labels, (policy.probabilities @ matrix).argmin(axis=1)]}
     constant = int((rows.weights @ matrix[rows.labels]).argmin())
-    actions: dict[str, Any] = {name: (policy.probabilities @ matrix).argmin(axis=1) for name, policy in checked.items()}
-    actions[_CONSTANT] = constant
-    paid = {name: matrix[rows.labels, chosen] for name, chosen in actions.items()}
-    values = {name: {"cost": cost, f"saved by {first}": cost - paid[first]} for name, cost in paid.items()}
-    del values[first][f"saved by {first}"]
+    values[_CONSTANT] = {"cost": matrix[rows.labels, constant]}
+    for name in [*values][1:]:
+        values[name][f"saved by {first}"] = values[name]["cost"] - values[first]["cost"]
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
     facts = {_CONSTANT: constant, f"cost expected by {first}": expected}
-    settings = Bootstrap(n_resamples, level, random_state, progress=False)
-    return Measured.of("Mean cost per row", rows, values, facts, settings)
+    return Measured.of("Mean cost per row", rows, values, facts, (n_resamples, level, random_state))
 
 
 def net_benefit(
@@ -240,7 +239,7 @@ def net_benefit(
         of_model = np.where(rows.scores >= cut - ROUNDING, of_treating, 0.0)
         values[str(cut)] = {"model": of_model, "treat all": of_treating, "gain": of_model - of_treating}
     heading = f"Net benefit per row ({as_event(event).name})"
-    return Measured.of(heading, rows, values, {}, Bootstrap(n_resamples, level, random_state, progress=False))
+    return Measured.of(heading, rows, values, {}, (n_resamples, level, random_state))
 
 
 def _with_classes(given: object) -> object:
@@ -268,7 +267,11 @@ def _mean_of(name: str, column: Floats) -> Metric:
     return Metric.of_function(lambda *_: column, name=name, about="rows", per_row=True)
 
 
-def _text(interval: Interval) -> str:
-    """Return a number with its interval, and a star if that may be too narrow."""
-    star = " *" if interval.unreliable else ""
-    return f"{interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g}){star}"
+def _text(found: Any) -> str:
+    """Return a number with four digits; with its interval, it has a star if that may be too narrow."""
+    if isinstance(found, Interval):
+        star = " *" if found.unreliable else ""
+        return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g}){star}"
+    if isinstance(found, float):
+        return f"{found:.4g}"
+    return str(found)

@@ -24,7 +24,7 @@ import numpy as np
 from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, in_row_blocks, to_numpy
 from glayers.calibrators.base import Calibrator, check_calibrator
-from glayers.calibrators.class_shift import LEAST_EXPECTED, RowSummary, chi_square
+from glayers.calibrators.class_shift import RowSummary, same_frequencies
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
@@ -42,7 +42,6 @@ _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _TINY = 1e-300  # nothing is divided by 0: a class that no row has or gets has a precision and a recall of 0
 _STRENGTHS = np.geomspace(1, 1e6, 61)  # how many rows the old class frequencies may be worth as a prior of the new ones
-_COST = 2  # its place among the statistics
 _BY_CLASS = ("precision", "recall", "f1")
 # What conditions may be about.
 ESTIMATED = {name: METRICS[name] for name in ("accuracy", "auroc")}
@@ -114,8 +113,10 @@ class Estimate:
     own_frequencies: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every number, ready for JSON."""
-        return json_ready(asdict(self))
+        """Return every number, ready for JSON; the lowest F1 and the accuracy of each group again by themselves."""
+        by_group = {name: group.accuracy.value for name, group in self.groups.items()}
+        more = {"lowest_f1": self.scores().get("lowest_f1"), "group_accuracy": by_group}
+        return json_ready(asdict(self) | more)
 
     def scores(self) -> dict[str, float]:
         """Return the estimates that conditions may be about, by name; the lowest F1 is that of the worst class."""
@@ -170,9 +171,9 @@ def estimate(
         used.
     groups
         Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
-        and each gets its own estimate: with its own class frequencies if they differ significantly from those of the
-        other rows, and with the common ones otherwise. More groups are units, such as patients, whose rows depend on
-        each other: they count as copies, and the test of shift uses one row of each.
+        and each gets the estimate of its rows alone: with its own class frequencies if it is predicted to have
+        significantly other classes than the other rows, and with the common ones otherwise. More groups are units, such
+        as patients, whose rows depend on each other: they count as copies, and the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -208,193 +209,155 @@ def estimate(
             raise BadPredictions("estimate takes rows of equal weight; leave the weights out")
         groups = logits.groups if groups is None else groups
         logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
-    if abstain is not None and costs is None:
-        raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
-    rng = np.random.default_rng(check_seed(random_state))
+    seed = check_seed(random_state)
     level = number_between(level, "level", 0, 1)
     n_draws = whole_number(n_draws, "n_draws", 20, 100_000)
-    own = calibrator.predict_proba(logits)
-    places = np.arange(len(own))
-    units = places
+    p = calibrator.predict_proba(logits)
+    units = np.arange(len(p))
     names: Any = ()
     if groups is not None:
-        names, members = np.unique(check_groups(groups, len(own)), return_inverse=True)
+        names, members = np.unique(check_groups(groups, len(p)), return_inverse=True)
         if len(names) > _MOST_POPULATIONS:
             units, names = members, ()
         else:
             groups = None  # the test of shift may use all rows
-    predicted = own.argmax(axis=1)
+    rows = _Unlabelled(to_numpy(logits, "logits"), units, *_answers(calibrator, p, costs, abstain))
+    suited = _suited(calibrator, logits, groups)
+    chances, labels = _drawn(rows, suited, n_draws, seed)
+    found = _estimate(rows, suited, chances, labels, level)
+    for number, name in enumerate(names):
+        here = members == number
+        part, fitting, drawn = rows.take(here), suited, (chances[here], labels[here])
+        own = _frequencies_differ(rows.predicted, here)
+        if own:
+            fitting = _suited(calibrator, part.logits, None, f"group {name}: ", len(names))
+            drawn = _drawn(part, fitting, n_draws, seed)
+        found.groups[str(name)] = replace(_estimate(part, fitting, *drawn, level), own_frequencies=own)
+    return found
+
+
+def _answers(calibrator: Calibrator, p: Floats, costs: Any, abstain: float | None) -> tuple[Ints, Floats, Floats]:
+    """Return what a model predicts, how sure it is, and what its best action costs for each label (nan if unknown)."""
+    if abstain is not None and costs is None:
+        raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
+    matrix = np.full((p.shape[1], 1), np.nan)
+    if costs is not None:
+        matrix = cost_matrix(costs, p.shape[1], abstain)
+    predicted = p.argmax(axis=1)
     if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
         predicted = np.ones_like(predicted)
-    matrix = np.full((own.shape[1], 1), np.nan)
-    if costs is not None:
-        matrix = cost_matrix(costs, own.shape[1], abstain)
-    paid = matrix.T[(own @ matrix).argmin(axis=1)]
-    suited = _suited(calibrator, logits, groups)
-    rows = _Unlabelled(
-        suited.predict_proba(logits), predicted, own[places, predicted], paid, units, parts=np.zeros_like(places)
-    )
-    [found] = _estimates(rows, suited, level, n_draws, rng)
-    if len(names):
-        of_groups = _estimates(rows._replace(parts=members), suited, level, n_draws, rng)
-        found.groups.update(zip(map(str, names), of_groups, strict=True))
-        draws = {"level": level, "n_draws": n_draws, "random_state": random_state}
-        found.groups.update(_with_own_frequencies(calibrator, logits, names[members], costs, abstain, draws))
-    return found
+    return predicted, p[np.arange(len(p)), predicted], matrix.T[(p @ matrix).argmin(axis=1)]
 
 
-def _with_own_frequencies(
-    calibrator: Calibrator, logits: Any, groups: Array, costs: Any, abstain: float | None, draws: dict[str, Any]
-) -> dict[str, Estimate]:
-    """Return by name the estimates of groups whose class frequencies differ from those of the other rows."""
-    if calibrator.inputs == "confidence":  # has no classes
-        return {}
-    logits = to_numpy(logits, "logits")
-    p = calibrator.predict_proba(logits)
-    found = {}
-    for name in np.unique(groups):
-        here = groups == name
-        if _frequencies_differ(p, here):
-            try:
-                alone = estimate(calibrator, logits[here], costs=costs, abstain=abstain, **draws)
-            except GlayersError as error:
-                raise GlayersError(f"group {name}: {error}") from error
-            found[str(name)] = replace(alone, own_frequencies=True)
-    return found
+def _frequencies_differ(predicted: Array, here: Bools) -> bool:
+    """Return whether some rows are predicted as other classes than all others are, at the usual 95 %.
 
-
-def _frequencies_differ(p: Floats, here: Bools) -> bool:
-    """Return whether some rows have significantly other mean probabilities than all others, at the usual 95 %.
-
-    Rows too few for the normal approximation of a mean do not.
+    Rows too few for Pearson's test do not differ; nor do confidences, which all predict that the answer is correct.
     """
-    inside = p[here]
-    outside = p[~here]
-    fewer = min(len(inside), len(outside))
-    if fewer < 2 * LEAST_EXPECTED:
-        return False
-    covariance = np.cov(inside.T, ddof=0) / len(inside) + np.cov(outside.T, ddof=0) / len(outside)
-    difference = inside.mean(axis=0) - outside.mean(axis=0)
-    p_value, _ = chi_square(difference, covariance, 1 / (p.mean(axis=0) + 1 / fewer), fewer, _CHANGE_LEVEL)
-    return p_value <= 1 - _CHANGE_LEVEL
+    n_classes = predicted.max() + 1
+    counts = np.array([np.bincount(predicted[part], minlength=n_classes) for part in (~here, here)], dtype=np.float64)
+    order = counts.sum(axis=0).argsort()  # rare classes are merged with rare ones
+    return same_frequencies(*counts[:, order]) <= 1 - _CHANGE_LEVEL
 
 
 class _Unlabelled(NamedTuple):
-    """Rows without labels: how likely each label is, and what a model does. Each part gets an estimate of its own."""
+    """Rows without labels, and what a model does with them."""
 
-    chances: Floats  # (n, k)
-    predicted: Ints
-    confidence: Floats
-    costs: Floats  # (n, k): what the action costs for each label; nan without costs
-    units: Ints  # rows of one unit count as copies
-    parts: Ints
+    logits: Array
+    units: Array  # rows of one unit count as copies
+    predicted: Array
+    confidence: Array
+    costs: Array  # (n, k): what the action costs for each label; nan without costs
 
-    def ranks(self) -> Floats:
-        """Return how far the rank of each confidence is from the middle of its part; equal ones share theirs."""
-        from scipy.stats import rankdata  # on first use: importing it takes longer than importing glayers
+    def take(self, here: Bools) -> "_Unlabelled":
+        """Return some of the rows."""
+        return _Unlabelled(*(column[here] for column in self))
 
-        one_part_after_another = rankdata(self.parts * len(self.parts) + rankdata(self.confidence) - 1)
-        sizes = np.bincount(self.parts)
-        return np.asarray(one_part_after_another - (np.cumsum(sizes) - (sizes - 1) / 2)[self.parts])
-
-    def counted(self, classes: Ints, weights: Array | None = None) -> Array:
-        """Return how many rows of each part, or how much of their weight, belong to each class (parts, k)."""
-        shape = (int(self.parts.max()) + 1, self.chances.shape[1])
-        return np.bincount(self.parts * shape[1] + classes, weights, math.prod(shape)).reshape(shape)
+    @property
+    def independent(self) -> float:
+        """The share of rows that count: those of one unit count as copies."""
+        return effective_rows(np.bincount(self.units)) / len(self.units)
 
     def statistics(self, ranks: Floats, right: Array, labels: Array, paid: Floats) -> Floats:
-        """Return accuracy, AUROC and cost of each part, then precision, recall and F1 of each class (parts, 3 + 3 k).
+        """Return cost, accuracy and AUROC, then precision, recall and F1 of each class (3 + 3 k).
 
-        `right` and `paid` are about each row, and `labels` (parts, k) counts labels. An answer that is right with a
-        chance of 0.8 counts as 0.8 right and 0.2 wrong answers.
+        `ranks` are those of the confidence, from their middle. `right` and `paid` are about each row, and `labels` (k,)
+        counts labels. An answer that is right with a chance of 0.8 counts as 0.8 right and 0.2 wrong answers.
         """
-        answers = self.counted(self.predicted)
-        hits = self.counted(self.predicted, right)
-        sizes = answers.sum(axis=1)
-        n_right = hits.sum(axis=1)
-        auroc = 0.5 - np.bincount(self.parts, (1 - right) * ranks) / np.maximum(n_right * (sizes - n_right), _TINY)
-        cost = np.bincount(self.parts, paid) / sizes
-        precision = hits / np.maximum(answers, _TINY)
-        recall = hits / np.maximum(labels, _TINY)
-        f1 = 2 * hits / np.maximum(answers + labels, _TINY)
-        return np.column_stack([n_right / sizes, auroc, cost, precision, recall, f1])
+        answers = np.bincount(self.predicted, minlength=len(labels))
+        hits = np.bincount(self.predicted, right, len(labels))
+        n_right = hits.sum()
+        pairs = n_right * (len(right) - n_right)
+        auroc = 0.5 - (1 - right) @ ranks / max(pairs, _TINY)
+        by_class = hits / np.maximum([answers, labels, (answers + labels) / 2], _TINY)
+        return np.concatenate([[paid.mean(), n_right / len(right), auroc], by_class.ravel()])
 
 
-def _estimates(
-    rows: _Unlabelled, suited: Calibrator, level: float, n_draws: int, rng: np.random.Generator
-) -> list[Estimate]:
-    """Return the estimate of each part of rows whose labels are as likely as a suited calibrator says."""
-    sizes = np.bincount(rows.parts)
-    n_classes = rows.chances.shape[1]
-    ranks = rows.ranks()
-    draws, expected = _drawn(rows, ranks, suited, n_draws, rng)
-    confusions = np.zeros((len(sizes), n_classes, n_classes))
-    np.add.at(confusions, (rows.parts, rows.predicted), expected)
-    right = expected[np.arange(len(expected)), rows.predicted]
-    values = rows.statistics(ranks, right, confusions.sum(axis=1), np.vecdot(rows.costs, expected))
+def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: Ints, level: float) -> Estimate:
+    """Return the estimate of rows with these chances (n, k) of labels, and labels (n, draws) that may be true."""
+    from scipy.stats import rankdata  # on first use: importing it takes longer than importing glayers
+
+    n_rows, n_classes = chances.shape
+    places = np.arange(n_rows)
+    ranks = rankdata(rows.confidence) - (n_rows + 1) / 2
+    likely = chances[places, rows.predicted], chances.sum(axis=0), np.vecdot(rows.costs, chances)
+    values = rows.statistics(ranks, *likely)
+    draws = []
+    for drawn in labels.T:
+        counts = np.bincount(drawn, minlength=n_classes)
+        draws.append(rows.statistics(ranks, drawn == rows.predicted, counts, rows.costs[places, drawn]))
     change = suited.adaptation_
     n_calibration = suited.calibration_rows_.rows
     if change is not None:  # weights w leave Kish's effective number of rows, n / mean(w^2)
         n_calibration /= max(1.0, float(np.array(change.before) @ change.ratio**2))
-    stretch = np.sqrt(1 + _independent(rows) * sizes / n_calibration)
-    middle = draws.mean(axis=0)
-    ends = np.quantile(middle + stretch[:, None] * (draws - middle), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    stretch = math.sqrt(1 + rows.independent * n_rows / n_calibration)
+    middle = np.mean(draws, axis=0)
+    ends = np.quantile(middle + stretch * (draws - middle), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    cost, accuracy, auroc, *by_class = _ranges(values, ends, n_rows)
+    confusion = np.stack([chances[rows.predicted == c].sum(axis=0) for c in range(n_classes)])
     names: Any = suited.class_names_ or range(n_classes)
     if suited.inputs == "confidence":
         names = ()
-    found = []
-    for part, size in enumerate(sizes.tolist()):
-        accuracy, auroc, cost, *by_class = _ranges(values[part], ends[:, part], size)
-        of_classes = [dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c in range(len(names))]
-        classes = dict(zip(map(str, names), of_classes, strict=True))
-        known = None if math.isnan(cost.value) else _Cost(**vars(cost))
-        found.append(Estimate(accuracy, auroc, classes, confusions[part], size, level, change is not None, known))
-    return found
+    classes = {str(name): dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c, name in enumerate(names)}
+    known = None if math.isnan(cost.value) else _Cost(**vars(cost))
+    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, change is not None, known)
 
 
 def _ranges(values: Floats, ends: Floats, n_rows: int) -> list[Range]:
     """Return each statistic with its interval."""
-    is_share = np.arange(len(values)) != _COST
-    ends = np.where(is_share, ends.clip(0.0, 1.0), ends)
-    low = np.minimum(ends[0], values)  # with few rows, draws may miss what the probabilities expect
-    high = np.maximum(ends[1], values)
-    low[0] = math.floor(round(low[0] * n_rows, 6)) / n_rows  # an accuracy that so few rows can have
-    high[0] = math.ceil(round(high[0] * n_rows, 6)) / n_rows
+    ends[:, 1:] = ends[:, 1:].clip(0.0, 1.0)  # all but the cost are shares
+    low, high = np.minimum(ends[0], values), np.maximum(ends[1], values)  # of few rows, draws may miss what is expected
+    low[1] = math.floor(round(low[1] * n_rows, 6)) / n_rows  # an accuracy that so few rows can have
+    high[1] = math.ceil(round(high[1] * n_rows, 6)) / n_rows
     return [Range(*map(float, numbers)) for numbers in zip(values, low, high, strict=True)]
 
 
-def _independent(rows: _Unlabelled) -> float:
-    """Return the share of rows that count: those of one unit count as copies."""
-    return effective_rows(np.bincount(rows.units)) / len(rows.units)
-
-
-def _drawn(
-    rows: _Unlabelled, ranks: Floats, suited: Calibrator, n_draws: int, rng: np.random.Generator
-) -> tuple[Array, Floats]:
-    """Return the statistics of labels that may be true, (draws, parts, 3 + 3 k), and the mean chances (n, k) of labels.
+def _drawn(rows: _Unlabelled, suited: Calibrator, n_draws: int, seed: int | None) -> tuple[Floats, Ints]:
+    """Return the mean chances (n, k) of labels, and labels (n, draws) that may be true.
 
     Where class frequencies were estimated, the labels of one draw tell which frequencies the next one may have. Rows of
     one unit share a random number.
     """
+    rng = np.random.default_rng(seed)
     change = suited.adaptation_
-    chances = rows.chances
-    expected = np.zeros_like(chances)
-    draws = []
-    for _ in range(n_draws):
+    stated = suited.predict_proba(rows.logits)
+    chances = stated
+    expected = np.zeros_like(stated)
+    n_classes = stated.shape[1]
+    labels = np.empty((len(stated), n_draws), np.min_scalar_type(n_classes))
+    _, unit = np.unique(rows.units, return_inverse=True)
+    for draw in range(n_draws):
         expected += chances
-        shares = rng.uniform(size=rows.units.max() + 1)[rows.units]
-        labels = in_row_blocks(labels_at, chances, shares[:, None])[:, 0]
-        counts = rows.counted(labels)
-        paid = rows.costs[np.arange(len(labels)), labels]
-        draws.append(rows.statistics(ranks, labels == rows.predicted, counts, paid))
+        shares = rng.uniform(size=unit.max() + 1)[unit]
+        labels[:, draw] = in_row_blocks(labels_at, chances, shares[:, None])[:, 0]
         if change is not None and change.estimated is not None:
-            seen = counts.sum(axis=0) * _independent(rows)
-            chances = rows.chances * (_plausible_ratios(seen, suited.calibration_rows_, rng) / change.ratio)
+            counts = np.bincount(labels[:, draw], minlength=n_classes) * rows.independent
+            chances = stated * (_plausible_ratios(counts, suited.calibration_rows_, rng) / change.ratio)
             chances /= chances.sum(axis=1, keepdims=True)
-    return np.array(draws), expected / n_draws
+    return expected / n_draws, labels
 
 
-def _plausible_ratios(counts: Floats, summary: RowSummary, rng: np.random.Generator) -> Floats:
+def _plausible_ratios(counts: Array, summary: RowSummary, rng: np.random.Generator) -> Floats:
     """Draw ratios of new to old class frequencies that are as probable as these counts of labels say.
 
     The new frequencies have a Dirichlet prior around the old ones; how many rows it is worth is drawn first.
@@ -409,22 +372,24 @@ def _plausible_ratios(counts: Floats, summary: RowSummary, rng: np.random.Genera
     return np.maximum(rng.gamma(counts + prior[strength]), _TINY) / old
 
 
-def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:
+def _suited(calibrator: Calibrator, logits: Any, groups: Any, whose: str = "", n_tested: int = 1) -> Calibrator:
     """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies.
 
     A change of frequencies counts at the usual 95 %: adapting for nothing costs less than overlooking a change. Rows
-    are refused only for strong reasons.
+    are refused only for strong reasons. Of several populations that are tested, none may be refused by chance either
+    (Bonferroni).
     """
-    shift = shift_test(calibrator, logits, groups=groups, level=_REFUSAL_LEVEL)
+    refused = (1 - _REFUSAL_LEVEL) / n_tested
+    shift = shift_test(calibrator, logits, groups=groups, level=1 - refused)
     if calibrator.inputs != "confidence":
         with warnings.catch_warnings(action="ignore", category=GlayersWarning):
             adapted = calibrator.adapt(logits, groups=groups)
         change = adapted.adaptation_
-        if change.shifted and not change.fit_p_value <= 1 - _REFUSAL_LEVEL:
+        if change.shifted and not change.fit_p_value <= refused:
             return adapted
     if not shift.shifted:
         return calibrator
     raise GlayersError(
-        f"these rows are of another kind than the calibration rows, so nothing can be estimated without labels. "
+        f"{whose}these rows are of another kind than the calibration rows, so nothing can be estimated without labels. "
         f"{shift}. Calibrate on labelled rows of this kind"
     )

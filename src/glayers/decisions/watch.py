@@ -6,36 +6,34 @@ of the model. If the model is calibrated, no strategy makes money on average: th
 and it ever exceeds 1 / alpha with a probability of at most alpha (Ville). So looking often costs nothing. Shafer,
 "Testing by Betting", Journal of the Royal Statistical Society A, 2021.
 
-A bettor keeps six numbers: the wealth, a, b and their precision. The recalibration adds a + b x to the log-odds x of
-the model. After each batch, a and b are those of the highest posterior density, and the normal distribution there is
-the prior of the next batch. One Newton step from the identity would not do: a model that says 99 % and is right in 90 %
-was recalibrated to 1 %, and never raised an alarm.
+A bettor keeps seven numbers: the wealth, a, b and their precision, which is a matrix. The recalibration adds a + b x to
+the log-odds x of the model. After each batch, a and b are those of the highest posterior density, and the normal
+distribution there is the prior of the next batch. One Newton step from the identity would not do: a model that says
+99 % and is right in 90 % was recalibrated to 1 %, and never raised an alarm.
 """
 
 import json
 import math
-import os
 import warnings
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import row_blocks
 from glayers.checks import number_between
 from glayers.errors import BadFile, BadPredictions, GlayersWarning
-from glayers.files import errors_as_bad_file, file_path, open_regular, write_whole
+from glayers.files import errors_as_bad_file, file_path, locked, open_regular, write_whole
 from glayers.metrics.events import Rows, Scored, check_any, class_events
 from glayers.metrics.outcomes import recalibration
 from glayers.text_tables import two_digits
 
 __all__ = ["Watch", "watch"]
 
-_FORMAT = 5
+_FORMAT = 6
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
-_NOTHING_LEARNED = (0.0, 0.0, 10.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
+_NEW_BETTOR = (0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
 
@@ -50,26 +48,21 @@ class Watch:
         The probability that a calibrated model ever raises an alarm.
     accuracy
         The promised accuracy; None without a promise.
-    log_wealths
-        The logarithm of the wealth of each bettor, by question: "confidence", "accuracy" if one was promised, and
-        "class cat" for each class; confidences have no classes.
-    learned
-        What each bettor has learned from earlier batches: a, b, and their precision (three numbers).
+    bettors
+        By question ("confidence", "accuracy" if one was promised, and "class cat" for each class; confidences have no
+        classes), the logarithm of the wealth, and what the bettor has learned from earlier batches: a, b, and their
+        precision (four numbers).
     batches
-        Name, rows, digest and evidence of every batch, and the logarithms of the wealth that make up the evidence: at
-        most three numbers per batch, however many classes there are.
-    alarm_about
-        The question with most of the evidence when the alarm was raised; empty without an alarm.
+        Name, rows and digest of every batch, the evidence after it, the question it was most about, and the logarithms
+        of the wealth that make it up: at most three numbers per batch, however many classes there are.
     model
         What identifies the model that is watched; empty if the caller did not say.
     """
 
     alpha: float = 0.01
     accuracy: float | None = None
-    log_wealths: dict[str, float] = field(default_factory=dict)
-    learned: dict[str, list[float]] = field(default_factory=dict)
+    bettors: dict[str, list[float]] = field(default_factory=dict)
     batches: list[dict[str, Any]] = field(default_factory=list)
-    alarm_about: str = ""
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -78,22 +71,36 @@ class Watch:
             self.accuracy = number_between(self.accuracy, "accuracy", 0, 1)
 
     @property
+    def log_wealths(self) -> dict[str, float]:
+        """The logarithm of the wealth of each bettor, by question."""
+        return {question: numbers[0] for question, numbers in self.bettors.items()}
+
+    @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence: the mean wealth, where all classes together count as one question."""
-        return _log_mean(list(self._questions().values()) or [0.0])
+        return self._evidence()["log_evidence"] if self.bettors else 0.0
 
-    def _questions(self) -> dict[str, float]:
-        """Return the logarithm of the wealth about the confidence, the accuracy, and all classes together."""
-        wealths = dict(self.log_wealths)
+    def _evidence(self) -> dict[str, Any]:
+        """Return the evidence, the wealth about each question that makes it up, and the question with most of it."""
+        wealths = self.log_wealths
         questions = {name: wealths.pop(name) for name in (_CONFIDENCE, _ACCURACY) if name in wealths}
+        about = max(questions, key=questions.__getitem__)
         if wealths:
             questions["classes"] = _log_mean(list(wealths.values()))
-        return questions
+            if questions["classes"] > questions[about]:
+                about = max(wealths, key=wealths.__getitem__)
+        return {"log_evidence": _log_mean(list(questions.values())), "log_wealths": questions, "about": about}
+
+    @property
+    def alarm_about(self) -> str:
+        """The question with most of the evidence when it first reached 1 / alpha; empty without an alarm."""
+        raised = (batch["about"] for batch in self.batches if batch["log_evidence"] >= -math.log(self.alpha))
+        return next(raised, "")
 
     @property
     def alarm(self) -> bool:
         """Whether the evidence ever reached 1 / alpha."""
-        return any(batch["log_evidence"] >= -math.log(self.alpha) for batch in self.batches)
+        return bool(self.alarm_about)
 
     @property
     def rows(self) -> int:
@@ -108,9 +115,7 @@ class Watch:
         """
         rows = check_any(batch, labels)
         if rows.given_weights is not None or rows.groups is not None:
-            raise BadPredictions(
-                "watch bets on independent rows of equal weight; leave weights and groups out (--ignore-groups)"
-            )
+            raise BadPredictions("watch needs independent rows; leave weights and groups out (--ignore-groups)")
         digest = _checksum(rows.top.scores.tobytes() + rows.top.hits.tobytes())
         if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
             return False
@@ -120,25 +125,13 @@ class Watch:
         if isinstance(rows, Rows):
             names = rows.class_names or range(rows.n_classes)
             events |= {f"class {name}": event for name, event in zip(names, class_events(rows), strict=True)}
-        if self.batches and events.keys() != self.learned.keys():
+        if self.batches and events.keys() != self.bettors.keys():
             raise BadPredictions("this batch has other classes than the batches before; use another state file")
-        questions = list(events.items())
-        for some in row_blocks(len(questions), len(rows)):  # all at once would take many times the memory of the batch
-            self._bet(dict(questions[some]))
-        evidence = {"log_evidence": self.log_evidence, "log_wealths": self._questions()}
-        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **evidence})
-        if self.alarm and not self.alarm_about:
-            self.alarm_about = self._most_evidence()
+        bets = list(events.items())
+        for some in row_blocks(len(bets), len(rows)):  # all at once would take many times the memory of the batch
+            self._bet(dict(bets[some]))
+        self.batches.append({"name": name, "rows": len(rows), "digest": digest, **self._evidence()})
         return True
-
-    def _most_evidence(self) -> str:
-        """Return the question with most of the evidence; if all classes together have most, the class with most."""
-        wealths = self._questions()
-        most = max(wealths, key=wealths.__getitem__)
-        if most in self.log_wealths:
-            return most
-        of_classes = {name: wealth for name, wealth in self.log_wealths.items() if name not in wealths}
-        return max(of_classes, key=of_classes.__getitem__)
 
     def _bet(self, events: dict[str, Scored]) -> None:
         """Bet on the outcomes of one batch at recalibrated odds, then learn from them, for some of the questions."""
@@ -146,18 +139,17 @@ class Watch:
         hits = np.array([event.hits for event in events.values()])
         with np.errstate(divide="ignore"):
             x = np.clip(np.log(p) - np.log1p(-p), -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
-        learned = np.array([self.learned.get(question, _NOTHING_LEARNED) for question in events])
-        change = learned[:, :1] + learned[:, 1:2] * x
+        bettors = np.array([self.bettors.get(question, _NEW_BETTOR) for question in events])
+        before = bettors[:, 1:3]
+        change = before[:, :1] + before[:, 1:] * x
         promised = np.array([question == _ACCURACY for question in events])
         change[promised] = np.minimum(change[promised], 0.0)  # more than was promised is no reason for an alarm
         gains = hits * change + np.logaddexp(0, x) - np.logaddexp(0, x + change)  # log-likelihoods of both
-        before = learned[:, :2]
-        precision = learned[:, [2, 3, 3, 4]].reshape(-1, 2, 2)
+        wealths = bettors[:, 0] + gains.sum(axis=1)
+        precision = bettors[:, 3:].reshape(-1, 2, 2)
         point, curvature = recalibration(x, hits, np.ones((1, 1)), before, precision, before)
-        new = np.column_stack([point, curvature[:, 0], curvature[:, 1, 1]])
-        for question, gain, numbers in zip(events, gains.sum(axis=1), new, strict=True):
-            self.log_wealths[question] = self.log_wealths.get(question, 0.0) + float(gain)
-            self.learned[question] = numbers.tolist()
+        new = np.column_stack([wealths, point, curvature.reshape(-1, 4)])
+        self.bettors |= zip(events, new.tolist(), strict=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return alarm, evidence and wealth by question, ready for JSON."""
@@ -193,7 +185,7 @@ class Watch:
         """Read the state of earlier batches."""
         with errors_as_bad_file(path), open_regular(file_path(path)) as stream:
             saved = json.load(stream)
-            if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+            if saved["format"] != _FORMAT:
                 raise BadFile(f"is not a state file of format {_FORMAT}; start a new one")
             found = cls(**saved["state"])
             if saved["checksum"] != _checksum(json.dumps(saved["state"]).encode()) or not found._is_possible():
@@ -202,15 +194,13 @@ class Watch:
 
     def _is_possible(self) -> bool:
         """Whether a watch may have these numbers; an error says that it may not, too."""
-        learned = np.array(list(self.learned.values())).reshape(-1, 5)
-        numbers = [*self.log_wealths.values(), *learned.ravel()]
+        bettors = np.array(list(self.bettors.values())).reshape(-1, 7)
+        numbers = [*bettors.flat]
         for batch in self.batches[:]:
-            numbers += [math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
-            numbers += [len(batch["name"] + batch["digest"])]
-        convex = (learned[:, 2] > 0) & (learned[:, 2] * learned[:, 4] > learned[:, 3] ** 2)
-        if self.alarm != (self.alarm_about in self.log_wealths):
-            return False
-        return self.learned.keys() == self.log_wealths.keys() and bool(np.isfinite(numbers).all() and convex.all())
+            text = batch["name"] + batch["digest"] + batch["about"]
+            numbers += [len(text), math.log(batch["rows"]), batch["log_evidence"], *batch["log_wealths"].values()]
+        np.linalg.cholesky(bettors[:, 3:].reshape(-1, 2, 2))  # an error unless the precision is positive definite
+        return bool(np.isfinite(numbers).all())
 
 
 def watch(
@@ -266,16 +256,12 @@ def watch(
     (False, 1000)
     """
     path = file_path(state)
-    with _locked(path):
+    with locked(path):
         promised = Watch(alpha, accuracy, model=str(model))
         found = Watch.load(path) if path.exists() else promised
-        if found.alpha != promised.alpha or found.accuracy != promised.accuracy:
-            raise BadPredictions(
-                f"{path}: was started with alpha {found.alpha:g} and a promised accuracy of {found.accuracy}; give the "
-                f"same, or use another state file"
-            )
-        if found.model != promised.model:
-            raise BadPredictions(f"{path}: was started with another model; use another state file for this one")
+        for word in ("alpha", "accuracy", "model"):
+            if getattr(found, word) != getattr(promised, word):
+                raise BadPredictions(f"{path}: was started with another {word}; use another state file for this one")
         if found.update(batch, labels, name=str(name)):
             found.save(path)
         else:
@@ -290,17 +276,3 @@ def _checksum(content: bytes) -> str:
 
 def _log_mean(values: list[float]) -> float:
     return float(np.logaddexp.reduce(values)) - math.log(len(values))
-
-
-def _locked(path: Path) -> TextIO:
-    """Return an open file that lets one program at a time change the state file; others wait until it is closed."""
-    if os.name == "nt":
-        raise BadFile("watch needs file locks, which this system lacks; use Watch.load, update and save instead")
-    import fcntl
-
-    try:
-        lock = Path(f"{os.path.realpath(path)}.lock").open("a")  # noqa: SIM115  # an error of the batch is not one of the lock
-    except (OSError, ValueError) as error:
-        raise BadFile(f"{path}.lock: cannot be written ({error}); check the folder of the state file") from error
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock

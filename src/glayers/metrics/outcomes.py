@@ -134,13 +134,12 @@ def integrated_calibration_index(event: Scored, block: Block) -> Floats:
     """
     from scipy.optimize import isotonic_regression
 
-    weights, errors = block.cached(level_sums, event)
-    ascending, _ = distinct_scores(event.scores)
+    descending = distinct_scores(event.scores)[0][::-1]
     found = []
-    for weight, hits in zip(weights.T, (weights - errors).T, strict=True):
-        held = np.flatnonzero(weight)[::-1]  # the lowest score first
-        fitted = isotonic_regression(hits[held] / weight[held], weights=weight[held]).x
-        found.append(weight[held] @ np.abs(ascending[::-1][held] - fitted))
+    for weight, errors in zip(*map(np.transpose, block.cached(level_sums, event)), strict=True):
+        held = weight > 0
+        fitted = isotonic_regression(errors[held] / weight[held], weights=weight[held]).x  # it rises as scores fall
+        found.append(weight[held] @ np.abs(1 - fitted - descending[held]))
     return np.minimum(found, 1.0)
 
 
@@ -223,10 +222,11 @@ def excess_aurc(event: Scored, block: Block) -> Floats:
     >>> round(excess_aurc([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # 0.25 - (0.5 + 0.5 log 0.5)
     0.0966
     """
+    from scipy.special import xlogy  # on first use: importing it takes longer than importing glayers
+
     # The best possible AURC at an error rate e is e + (1 - e) log(1 - e).
     hit_rate = np.minimum(event.hits @ block.weights, 1.0)
-    safe = np.where(hit_rate > 0, hit_rate, 1.0)
-    best = 1 - hit_rate + hit_rate * np.log(safe)
+    best = 1 - hit_rate + xlogy(hit_rate, hit_rate)
     return np.maximum(METRICS["aurc"].evaluate(event, block) - best, 0.0)
 
 
@@ -234,8 +234,8 @@ def excess_aurc(event: Scored, block: Block) -> Floats:
 def accuracy_at_coverage(event: Scored, block: Block) -> Floats:
     """Accuracy of the surest rows; the next row of equal confidence is answered too."""
     covered, risk = block.cached(_risk_coverage, event)
-    reached = np.argmax(covered >= _COVERAGE - ROUNDING, axis=0)  # sums of weights are rounded
-    return 1 - np.take_along_axis(risk, reached[None, :], axis=0)[0]
+    reached = (covered >= _COVERAGE - ROUNDING).argmax(axis=0)  # sums of weights are rounded
+    return 1 - risk[reached, np.arange(len(reached))]
 
 
 @_higher("coverage at 95 % accuracy", _GEIFMAN, unreliable="a maximum over thresholds; use glayers.threshold")
@@ -243,7 +243,7 @@ def coverage_at_accuracy(event: Scored, block: Block) -> Floats:
     """Largest share of the surest rows that are right often enough; `glayers.threshold` promises it for other rows."""
     covered, risk = block.cached(_risk_coverage, event)
     good = 1 - risk >= _ACCURACY - ROUNDING  # sums of weights are rounded
-    return np.minimum(np.max(np.where(good, covered, 0.0), axis=0), 1.0)
+    return np.minimum((good * covered).max(axis=0), 1.0)
 
 
 def level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
@@ -260,9 +260,7 @@ def _levels(event: Scored) -> Any:
 
 def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return coverage and error rate after each distinct confidence, the surest first, (levels, b)."""
-    weight, errors = block.cached(level_sums, event)
-    coverage = np.cumsum(weight, axis=0)
-    wrong = np.cumsum(errors, axis=0)
+    coverage, wrong = (np.cumsum(sums, axis=0) for sums in block.cached(level_sums, event))
     risk = np.divide(wrong, coverage, out=np.zeros_like(wrong), where=coverage > 0)
     return coverage, risk
 
@@ -292,8 +290,7 @@ def recalibration(
     """
     from scipy.special import expit  # on first use: importing it takes longer than importing glayers
 
-    extremes = np.stack([x.min(axis=1), x.max(axis=1)], axis=1)  # the largest change is at one of these
-    features, ends = (np.stack([np.ones_like(z), z], axis=1)[:, : start.shape[1]] for z in (x, extremes))
+    features = np.stack([np.ones_like(x), x][: start.shape[1]], axis=1)
     by_row = features.swapaxes(1, 2)
     point = start
     for _ in range(2_000):  # scores that separate the outcomes take hundreds
@@ -301,7 +298,7 @@ def recalibration(
         slope = ((weights * (hits - p))[:, None] @ by_row - (point - before)[:, None] @ precision)[:, 0]
         curvature = (features * (weights * p * (1 - p))[:, None]) @ by_row + precision
         step = np.linalg.solve(curvature, slope[:, :, None])[:, :, 0]
-        reach = np.maximum(np.abs(step[:, None] @ ends).max(axis=2), 1e-300)
+        reach = np.maximum(np.abs(step[:, None] @ features).max(axis=2), 1e-300)
         point = point + step * np.log1p(reach) / reach
         moving = reach >= 1e-5  # of the log-odds: the error after the next step is the square of this
         # Where all scores are 1 and right, steps never shrink below rounding: 1,000 resamples took 25 s.

@@ -60,32 +60,32 @@ def model_card(
     calibrated = calibrator.apply(test)
     facts = calibrator.diagnostics_
     fitted_on = f"{plural(facts.rows, 'row')} of {plural(len(calibrator.classes_), 'class')}"
+    effective = calibrator.calibration_rows_.rows
+    if effective < 0.99 * facts.rows:
+        fitted_on += f" ({effective:,.0f} effective rows)"
+    history = [f"Calibrated by {facts.method} on {fitted_on}."]
+    if calibrator.adaptation_ is not None:
+        history.append(f"Then {calibrator.adaptation_.summary}.")
+    history.append(f"The numbers below are from {plural(len(test), 'other row')}.")
     tested = calibration_test(
         calibrated, calibrator=calibrator, before=test, level=level, random_state=random_state, progress=False
     )
     said = verdict(tested, scorecard(calibrated), class_gaps(check_any(calibrated)))
-    power = ""
+    found = [f"**Verdict.** {capital(said.sentence)}."]
     if tested.detectable > 0:  # not a number if there are too few groups
         shown = two_digits(100 * tested.detectable)
-        power = f" These rows would have shown an error of {shown} points in 80 % of samples."
+        found.append(f"These rows would have shown an error of {shown} points in 80 % of samples.")
     before, after = (_numbers(rows, level, random_state) for rows in (test, calibrated))
     cells = [(f"{100 * level:g} % intervals", "uncalibrated", "calibrated")]
     cells += zip(before, before.values(), after.values(), strict=True)
     limits = ["The numbers hold for rows like the calibration and test rows."]
     limits += [f"Test rows: {shift_test(calibrator, test, level=level)}.", *facts.notes]
-    effective = calibrator.calibration_rows_.rows
-    if effective < 0.99 * facts.rows:
-        fitted_on += f" ({effective:,.0f} effective rows)"
-    adapted = ""
-    if calibrator.adaptation_ is not None:
-        adapted = f" Then {calibrator.adaptation_.summary}."
     versions = ", ".join(f"{name} {number}" for name, number in calibrator.versions_.items())
     paragraphs = [
         "## Calibration",
-        f"Calibrated by {facts.method} on {fitted_on}.{adapted} The numbers below are from "
-        f"{plural(len(test), 'other row')}.",
+        " ".join(history),
         markdown_table(cells),
-        f"**Verdict.** {capital(said.sentence)}.{power}",
+        " ".join(found),
         f"**Threshold.** {threshold(calibrated, accuracy=accuracy)}",
         "**Limits.**",
         "\n".join(f"- {limit}" for limit in limits),

@@ -69,7 +69,7 @@ class SetThresholds:
         number = to_float(level)
         if not LEVELS[0] <= number <= LEVELS[-1]:
             raise BadPredictions(f"level must be a number from {LEVELS[0]} to {LEVELS[-1]}; got {shown(level)}")
-        thresholds = self.adaptive if kind == "adaptive" else self.least_ambiguous
+        thresholds = vars(self)[kind.replace(" ", "_")]
         return thresholds[int(np.searchsorted(LEVELS, number - _ROUNDING))]
 
 
