@@ -209,14 +209,8 @@ def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dic
     >>> keys_of_fields(["z", "y", "date"])
     {'logits': 'z', 'labels': 'y'}
     """
-    keys: dict[str, str] = {}
     found = list(names)
-    for key in found:
-        name = known.get(key)
-        if name in keys:
-            raise BadFile(f"both {keys[name]!r} and {key!r} are {name}; keep one of them")
-        if name is not None:
-            keys[name] = key
+    keys = keys_by_field(found, known)
     for scores, others in _READ_WITH.items():
         if scores in keys:
             return {name: keys[name] for name in (scores, *others) if name in keys}
@@ -226,6 +220,18 @@ def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dic
         f"{listed(words)}, and labels; or confidence and correct. For keys such as logits_test, say part= (on the "
         f"command line --part)"
     )
+
+
+def keys_by_field(names: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the one key of each field."""
+    keys: dict[str, str] = {}
+    for key in names:
+        name = known.get(key)
+        if name in keys:
+            raise BadFile(f"both {keys[name]!r} and {key!r} are {name}; keep one of them")
+        if name is not None:
+            keys[name] = key
+    return keys
 
 
 def keys_of_part(names: Iterable[str], part: str | None) -> dict[str, str]:

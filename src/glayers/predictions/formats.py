@@ -37,7 +37,7 @@ from glayers.predictions.contents import (
     numbers_or_words,
     object_array,
 )
-from glayers.predictions.language_models import contents_of_records
+from glayers.predictions.language_models import contents_of_records, way_out
 
 _TEXT_FACTOR = 8  # bytes of memory for a byte of text: a cell of ten characters takes 67 as a Python object
 _LFS_POINTER = b"version https://git-lfs"
@@ -176,9 +176,10 @@ def read_json_lines(path: Path, reading: Reading) -> Iterator[Contents]:
 def _records_of_lines(text: bytes) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            with errors_as_bad_file(f"line {number}"):
+            where = f"line {number}"
+            with errors_as_bad_file(where, way_out(where)):
                 record = json.loads(line)
-            yield f"line {number}", record
+            yield where, record
 
 
 def write_npz(stream: io.BytesIO, contents: Contents) -> None:
