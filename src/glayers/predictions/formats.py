@@ -274,9 +274,23 @@ class _Columns:
                 continue
             missing = () if name in SCORES else _MISSING
             values[name] = np.stack([_numbers(cells[column], column, place, missing) for column in columns], axis=1)
-        if self.classes:
+        if len(self.classes) == 1 and "labels" in values:
+            values["labels"] = self._of_two_classes(values["labels"])
+        if len(self.classes) > 1:
             values["class_names"] = list(self.classes)
         return contents_of(values, reading, others, cell)
+
+    def _of_two_classes(self, labels: Array) -> Array:
+        """Name class 0 by the first label that is not the name of the column; until then, write class 1 as a number."""
+        if labels.dtype != object:
+            return labels
+        (positive,) = self.classes
+        words = [str(label).strip() for label in labels]
+        for word in words:
+            if word not in (positive, *_MISSING) and np.isnan(number_of(word, {})):
+                self.classes = (word, positive)
+                return labels
+        return object_array(["1" if word == positive else word for word in words])
 
 
 def _numbers(cells: Array, column: str, place: Callable[[int], str], missing: Collection[str]) -> Array:
@@ -304,10 +318,10 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
     prefix = key.removesuffix(_EACH_CLASS)
     classes = [column.removeprefix(prefix).removeprefix("_") for column in columns]
     numbered = [name for name in classes if number_of(name, {}) % 1 == 0]
-    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
+    if len(columns) == 1:  # a binary model with one score, whose labels name class 0
         if numbered not in ([], ["1"]):
             raise BadFile(f"column {columns[0]!r} stands alone: name it {prefix}_1, or give both classes a column")
-        return columns, ()
+        return columns, () if numbered else tuple(filter(None, classes))
     if "" in classes:
         raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
     if not numbered:
