@@ -38,7 +38,7 @@ from glayers.predictions.contents import Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
 from glayers.report.curves import PredictedGaps
 from glayers.report.verdict import class_gaps, findings, ks_sentence, verdict
-from glayers.text_tables import p_text, plural, terminal_table
+from glayers.text_tables import aligned_table, p_text, plural
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -152,16 +152,16 @@ def _found(name: str, rows: Rows, sums: StreamingScorecard | None, asked: _Asked
 
 @dataclass(frozen=True)
 class _Scores:
-    """What was found about the rows of one file or of many: by version, and how they differ from those of the fit."""
+    """What was found about the rows of one file or of many, for programs and for people."""
 
     versions: dict[str, _Found]  # the last one is calibrated, if there is a model
     shift: Any
-    n_rows: int
-    n_tested: int
+    numbers: dict[str, Any]
+    sentences: list[str | Text]
 
     @classmethod
     def of(cls, source: Source, model: Path | None, asked: _Asked) -> "_Scores":
-        """Score and test rows, before and after calibration if there is a model."""
+        """Score and test rows, before and after calibration if there is a model; compare them with those of the fit."""
         calibrator: Any = None
         versions = {_AS_THEY_ARE: _unchanged}
         if model is not None:
@@ -172,33 +172,29 @@ class _Scores:
                 source = replace(source, reading=replace(source.reading, ignore_groups=False))
             versions = {_UNCALIBRATED: last, _CALIBRATED: lambda rows: last(calibrator.apply(rows))}
         kind, rows, n_rows, sums = arg.collect(source, versions, _tested_rows, asked.event, asked.seed)
-        found = {}
+        scores = cls({}, None, {}, [])
+        if len(rows) < n_rows:
+            scores.numbers["tested_rows"] = len(rows)
+            tested = plural(len(rows), "row")
+            scores.sentences.append(f"Tests and intervals of {tested}, drawn at random from {n_rows:,}:")
         for name, version in versions.items() if kind["labels"] else ():
             fit = {"calibrator": calibrator, "before": rows} if name == _CALIBRATED else {}
-            found[name] = _found(name, version(rows), sums.get(name), asked, **fit)
-        shift = None if calibrator is None else _shift(last(rows), calibrator, kind["labels"], asked.level)
-        return cls(found, shift, n_rows, len(rows))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all numbers, ready for JSON."""
-        numbers: dict[str, Any] = {name: found.numbers for name, found in self.versions.items()}
-        if self.n_tested < self.n_rows:
-            numbers["tested_rows"] = self.n_tested
-        if self.shift is not None:
-            numbers["shift"] = self.shift.to_dict()
-        return numbers
+            found = _found(name, version(rows), sums.get(name), asked, **fit)
+            scores.versions[name] = found
+            scores.numbers[name] = found.numbers
+            scores.sentences.extend(found.sentences)
+        if calibrator is None:
+            return scores
+        shift = _shift(last(rows), calibrator, kind["labels"], asked.level)
+        scores.numbers["shift"] = shift.to_dict()
+        scores.sentences.append(str(shift))
+        return replace(scores, shift=shift)
 
     def show(self, more: Iterable[str], every: bool) -> None:
         """Print sentences and tables."""
-        if self.n_tested < self.n_rows:
-            tested = plural(self.n_tested, "row")
-            show(f"Tests and intervals of {tested}, drawn at random from {self.n_rows:,}:")
-        show(*(sentence for found in self.versions.values() for sentence in found.sentences))
-        if self.shift is not None:
-            show(str(self.shift))
-        show(*more)
+        show(*self.sentences, *more)
         if self.versions:
-            show("", _table({name: found.card for name, found in self.versions.items()}, every))
+            show("", *_table({name: found.card for name, found in self.versions.items()}, every))
         for found in self.versions.values():
             for heading, table in found.tables.items():
                 show("", title(heading), *str(table).splitlines())
@@ -326,7 +322,7 @@ def score(
         facts: dict[str, Any] = {"verdict": verdicts[-1], "conditions": fail_if or [], "failed": failed}
         if estimate is not None:
             facts["estimated"] = {metric: vars(found) for metric, found in estimated.items()}
-        show_json({**scores.to_dict(), **facts, **run_facts(files=files, model=model)})
+        show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
         show(title(name))
         against = {metric: found.against(cards[_CALIBRATED][metric]) for metric, found in estimated.items()}
@@ -334,14 +330,14 @@ def score(
     arg.end_with(failed)
 
 
-def _table(cards: dict[str, Scorecard], every: bool) -> Any:
-    """Return a table with a column per version."""
+def _table(cards: dict[str, Scorecard], every: bool) -> list[str]:
+    """Return the lines of a table with a column per version."""
     shown: Collection[str] = METRICS
     if not every:
         shown = _SHOWN if "nll" in next(iter(cards.values())) else _SHOWN_OF_CONFIDENCES
     columns = [card.printed([name for name in card if name in shown]) for card in cards.values()]
     lines = [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return terminal_table([["", *cards], *lines])
+    return aligned_table([["", *cards], *lines]).splitlines()
 
 
 def rows(
@@ -479,7 +475,8 @@ def _show_comparison(comparison: "Comparison", learned: Rows | None, name: str) 
     for method, test in comparison.calibration_tests.items():
         gaps = class_gaps(comparison.rows(method))
         show(*_verdict_lines(f"{method}: ", test, comparison.scorecards[method], gaps))
-    show("", terminal_table(cells, STARRED if comparison.best else ""), "")
+    starred = [STARRED] if comparison.best else []
+    show("", *aligned_table(cells).splitlines(), *starred, "")
     for finding in findings(comparison, learned):
         show(f"attention: {finding.subject}: {finding.found}. {finding.advice}".strip())
     for line in comparison.remarks():
