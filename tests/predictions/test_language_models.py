@@ -156,7 +156,7 @@ LETTERS: dict[str, Any] = {"options": list("ABC"), "answer": "B"}
         (chat({"may": -0.1, "yes": -3.0}, options=["yes", "maybe"]), "must begin with .* yes, maybe, not 'may'"),
         (chat({"1": -0.1, "2": -3.0}, options=["1", "2", "10"]), "'1' may be the beginning of another word"),
         (chat({"A": 0.7, "B": 0.2}, **LETTERS), "sum to .*: these are no log-probabilities"),
-        (chat({"A": -0.1, "B": -0.1}, **LETTERS), "of the tokens A, B sum to 1.81"),
+        (chat({"A": -0.1, "B": -0.1}, **LETTERS), "the tokens A, B have probabilities that sum to 1.81"),
         ({"logprobs": {"A": 0.7, "B": 0.3}, "answer": "B"}, "logprobs must not be above 0"),
         ({"logprobs": [0.7, 0.3], "answer": "B"}, "logprobs must not be above 0"),
         (
@@ -208,7 +208,7 @@ def test_a_token_that_is_returned_twice_counts_once(tmp_path: Path) -> None:
 
 def test_tokens_are_not_taken_for_names_of_options(tmp_path: Path) -> None:
     lines = [{"logprobs": {"A": -1.0, "B": -2.0}, "answer": "A"}, {"logprobs": {" A": -1.0, "B": -3.0}, "answer": "B"}]
-    with pytest.raises(BadFile, match="the same word in several forms, as tokens are: say which options"):
+    with pytest.raises(BadFile, match="one word in several forms, as tokens are: give the options"):
         read_predictions(write(tmp_path / "s.jsonl", *lines))
     with pytest.raises(
         BadFile, match="line 2: has labels, logits, but earlier lines have labels, logits, scores by name"

@@ -42,10 +42,7 @@ _READ_WITH: Mapping[str, tuple[str, ...]] = {
     "confidence": ("correct", "weights", "groups", "counts"),
 }
 _TRUE_OR_FALSE = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
-_STATED = (
-    "a number, such as 0.9 or 90%, or a word whose number you give as stated= (on the command line --stated "
-    "likely=0.7,sure=0.95)"
-)
+_STATED = "a number, such as 0.9 or 90%, or a word of stated= (on the command line --stated likely=0.7,sure=0.95)"
 _NO_CORRECT = "holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0"
 _NO_LABELS = (
     f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give labels= or "

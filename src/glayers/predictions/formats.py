@@ -37,7 +37,7 @@ from glayers.predictions.contents import (
     numbers_or_words,
     object_array,
 )
-from glayers.predictions.language_models import contents_of_records, way_out
+from glayers.predictions.language_models import contents_of_records
 
 _TEXT_FACTOR = 8  # bytes of memory for a byte of text: a cell of ten characters takes 67 as a Python object
 _LFS_POINTER = b"version https://git-lfs"
@@ -170,16 +170,8 @@ def _text_of(path: Path) -> bytes:
 
 def read_json_lines(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a log of one JSON object per line."""
-    yield contents_of_records(_records_of_lines(_text_of(path)), reading)
-
-
-def _records_of_lines(text: bytes) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            where = f"line {number}"
-            with errors_as_bad_file(where, way_out(where)):
-                record = json.loads(line)
-            yield where, record
+    lines = enumerate(_text_of(path).splitlines(), 1)
+    yield contents_of_records(((f"line {number}", line) for number, line in lines if line.strip()), reading)
 
 
 def write_npz(stream: io.BytesIO, contents: Contents) -> None:
@@ -329,8 +321,7 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
     in_order = list(map(str, range(len(classes))))
     if set(classes) != set(in_order):
         raise BadFile(
-            f"the class number {numbered[0]} of {prefix} is not one of a full set: number the classes "
-            f"0..{len(classes) - 1}, or name all of them with words"
+            f"class number {numbered[0]} of {prefix}: number the classes 0..{len(classes) - 1}, or name all of them"
         )
     return [f"{prefix}_{number}" for number in in_order], ()  # label 2 must mean column logit_2
 

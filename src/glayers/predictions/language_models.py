@@ -10,6 +10,7 @@ Questions may have different numbers of options: the missing ones are impossible
 refused.
 """
 
+import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,10 +39,7 @@ _LINE_KEYS = {key: name for key, name in KEYS.items() if name != "class_names"} 
 _LOG_KEYS = ("log_probabilities", "logprobs", "log_likelihoods")
 _HARNESS = "filtered_resps"  # the key that only logs of the harness have
 _LEAST_PROBABILITY = 1e-12  # of an option that a question has
-_NO_OPTIONS = (
-    "says nowhere which options the question has; give them as a list under `options`, or for all lines as options= "
-    "(on the command line --options A,B,C,D)"
-)
+_FOR_ALL = "as options= (on the command line --options A,B,C,D)"
 _GENERATED = "holds generated text, not log-probabilities of choices; write confidence and correct instead"
 _MARKS = " \t\r\n▁Ġ.,:;()[]*\"'`"  # tokenizers write a space in front of a word as ▁ or Ġ
 _ALONE = "ask the model for the option alone"
@@ -74,11 +72,12 @@ class _Row:
 
 
 def contents_of_records(records: Iterable[tuple[str, Any]], reading: Reading) -> Contents:
-    """Return the contents of a log, given where each record stands."""
+    """Return the contents of a log, given where each record stands, read or as a line of JSON."""
     rows: list[_Row] = []
     places: list[str] = []
-    for where, record in records:
-        with errors_as_bad_file(where, way_out(where)):
+    for where, given in records:
+        with errors_as_bad_file(where, way_out=f", or remove {where} to read the rest"):
+            record = json.loads(given) if isinstance(given, bytes) else given
             row = _row_of(record, reading)
             if rows and row.kind != rows[0].kind:
                 raise BadFile(f"has {row.kind}, but earlier lines have {rows[0].kind}; write all alike")
@@ -108,18 +107,12 @@ def contents_of_records(records: Iterable[tuple[str, Any]], reading: Reading) ->
     return contents_of(fields, reading, others, lambda name, row: f"{places[row]}: {name}")
 
 
-def way_out(where: str) -> str:
-    """Return what ends an error about one record: a log is read as a whole or not at all."""
-    return f", or remove {where} to read the rest"
-
-
 def _warn_of_assumed(rows: list[_Row]) -> None:
     n_rows = sum(row.n_assumed > 0 for row in rows)
     if n_rows:
         warnings.warn(
-            f"in {plural(n_rows, 'question')} of {len(rows):,}, an option is not among the returned tokens. It is "
-            f"taken to be as likely as it can be: as the last token returned, or as what all returned ones leave. Ask "
-            f"for more top_logprobs to know it",
+            f"in {plural(n_rows, 'question')} of {len(rows):,}, an option is not among the returned tokens, and taken "
+            f"to be as likely as it can be. Ask for more top_logprobs to know it",
             GlayersWarning,
             stacklevel=2,
         )
@@ -132,8 +125,7 @@ def _common_names(rows: list[_Row]) -> tuple[str, ...]:
         words = {_word(name).casefold() for name in names}
         if len(words) < len(names):
             raise BadFile(
-                f"the names {listed(names)} are the same word in several forms, as tokens are: say which options the "
-                f"questions have as options= (on the command line --options A,B,C,D)"
+                f"the names {listed(names)} are one word in several forms, as tokens are: give the options {_FOR_ALL}"
             )
         return tuple(names)
     longest = max((row.options for row in rows), key=len)
@@ -236,10 +228,9 @@ def _inspect_row(record: dict[str, Any], reading: Reading) -> _Row:
         answer = _option_of(str(score.get("answer")), options) if isinstance(score, dict) else None
         if answer not in (None, chosen):
             raise BadFile(
-                f"the tokens say {chosen!r}, but the scorer read {answer!r}. If the choices were shuffled, the tokens "
-                f"name shuffled letters: run the task without shuffling"
+                f"the tokens say {chosen!r}, but the scorer read {answer!r}: run the task without shuffling choices"
             )
-    fields, n_assumed = _answered({"answer": _only(record.get("target"))}, tops, token, options)
+    fields, n_assumed = _answered({"answer": record.get("target")}, tops, token, options)
     if record.get("id") is not None:
         fields["groups"] = record["id"]  # epochs ask the same question again
     return _Row(fields, _simple(record, {"target"}), options, n_assumed)
@@ -253,7 +244,7 @@ def _lighteval_row(record: dict[str, Any]) -> _Row:
     scores = _scores("logprobs of model_response", record["model_response"].get("logprobs"))
     if len(scores) != len(_values(document.get("choices"))) or len(scores) < 2:
         raise BadFile(_GENERATED)
-    label = _place(_only(document.get("gold_index")), len(scores))
+    label = _place(document.get("gold_index"), len(scores))
     metric = record.get("metric")
     _refuse_other_accuracy(scores, label, metric.get("acc") if isinstance(metric, dict) else None)
     return _Row({"logits": scores, "labels": label}, _simple(document, ()) | _simple(record, ()))
@@ -281,8 +272,8 @@ def _refuse_other_accuracy(scores: Array, label: int, accuracy: Any) -> None:
     is_known = isinstance(accuracy, int | float)
     if len(best) == 1 and is_known and (best[0] == label) != (accuracy == 1):
         raise BadFile(
-            f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}: this "
-            f"task scores in another way; write lines with logprobs and label instead"
+            f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}: the "
+            f"task scores otherwise; write lines with logprobs and label instead"
         )
 
 
@@ -314,7 +305,7 @@ def _answered(record: dict[str, Any], tops: _Tops, chosen: str, options: tuple[s
 def _step_of_answer(response: dict[str, Any], options: tuple[str, ...]) -> tuple[str, _Tops]:
     """Return the token that names the option, and the likeliest tokens in its place."""
     if not options:
-        raise BadFile(_NO_OPTIONS)
+        raise BadFile(f"says nowhere which options there are; give them as a list under `options`, or {_FOR_ALL}")
     choices = response.get("choices") or [{}]
     if len(choices) > 1:
         raise BadFile(f"has {len(choices)} answers to one question; ask for one (n=1)")
@@ -368,8 +359,7 @@ def _option_scores(tops: _Tops, chosen: str, options: tuple[str, ...]) -> tuple[
     total = np.logaddexp.reduce([score for _, score in top])
     if total > _ROUNDING:
         raise BadFile(
-            f"the probabilities of the tokens {names} sum to {np.exp(total):.3g}: these are no log-probabilities, or "
-            f"tokens are given twice"
+            f"the tokens {names} have probabilities that sum to {np.exp(total):.3g}: these are no log-probabilities"
         )
     chances: dict[str, float] = {}
     for token, score in top:
@@ -422,13 +412,10 @@ def _values(arguments: object) -> list[Any]:
     return arguments if isinstance(arguments, list) else []
 
 
-def _only(target: Any) -> Any:
-    """Return the one item of a list, and anything else as it is."""
-    return target[0] if isinstance(target, list) and len(target) == 1 else target
-
-
 def _place(target: Any, n_choices: int, texts: Sequence[Any] = (), is_name: bool = False) -> int:
     """Return the number of the right choice, given by its text, its number or its letter; a name is a text."""
+    if isinstance(target, list) and len(target) == 1:
+        target = target[0]
     word = str(target).strip()
     choices = [str(text).strip() for text in texts]
     same = [place for place, choice in enumerate(choices) if choice == word]
