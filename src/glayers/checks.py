@@ -184,8 +184,8 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
         labels = labels[:, 0]
     if labels.shape == (n_rows, n_classes):
         raise BadPredictions(
-            "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1); if rows may "
-            "have several labels, MultiLabelPredictions; if they are soft, Predictions(logits, labels)"
+            "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1). If rows may "
+            "have several labels, use MultiLabelCalibrator. A metric takes soft labels in Predictions(logits, labels)"
         )
     one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":
