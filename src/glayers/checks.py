@@ -41,7 +41,7 @@ def check_logits(values: object) -> Array:
     if logits.shape[1] > 1 and logits.min() >= 0 and _rows_sum_to_one(logits).all():
         raise BadPredictions(
             f"these logits look like probabilities: none is negative, and every row sums to 1. If they are, "
-            f"{_IF_PROBABILITIES}. If not, subtract 1 from all of them, which changes nothing"
+            f"{_IF_PROBABILITIES}. If not, subtract 1 from all of them: no probability changes"
         )
     if logits.shape[1] == 1 and len(logits) > 1 and logits.min() >= 0 and logits.max() <= 1:
         warnings.warn(
