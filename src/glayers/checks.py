@@ -18,10 +18,7 @@ from glayers.errors import BadPredictions, GlayersWarning, shown
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
 MAX_SEED = 2**32 - 1  # NumPy's older generators, which scikit-learn uses, take no larger seed
 _IF_LOGITS = "If these are logits, pass Predictions(logits=..., labels=...); in a file, name the array `logits`"
-_IF_PROBABILITIES = (
-    "pass them to Predictions.from_probabilities, or to a metric as probabilities; in a file, name the array "
-    "`probabilities`, and the columns of a table probability_<class>"
-)
+_IF_PROBABILITIES = "use from_probabilities; in a file, name the array `probabilities`, columns probability_<class>"
 
 
 def refuse(bad: Array, values: Array, expected: str, way_out: str = "") -> None:
@@ -44,7 +41,7 @@ def check_logits(values: object) -> Array:
     if logits.shape[1] > 1 and logits.min() >= 0 and _rows_sum_to_one(logits).all():
         raise BadPredictions(
             f"these logits look like probabilities: none is negative, and every row sums to 1. If they are, "
-            f"{_IF_PROBABILITIES}. If not, subtract 1 from all logits, which changes no probability"
+            f"{_IF_PROBABILITIES}. If not, subtract 1 from all of them: no probability changes"
         )
     if logits.shape[1] == 1 and len(logits) > 1 and logits.min() >= 0 and logits.max() <= 1:
         warnings.warn(
@@ -188,8 +185,7 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     if labels.shape == (n_rows, n_classes):
         raise BadPredictions(
             "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1). If rows may "
-            "have several labels, use MultiLabelCalibrator and metrics.label_scorecards. A metric takes soft labels in "
-            "Predictions(logits, labels)"
+            "have several labels, use MultiLabelCalibrator. A metric takes soft labels in Predictions(logits, labels)"
         )
     one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":

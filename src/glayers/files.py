@@ -139,18 +139,20 @@ def locked(path: Path) -> TextIO:
 
 
 @contextmanager
-def errors_as_bad_file(name: object) -> Iterator[None]:
-    """Turn any error into a `BadFile` whose one line names the file; KeyboardInterrupt passes."""
+def errors_as_bad_file(name: object, way_out: str = "") -> Iterator[None]:
+    """Turn any error into a `BadFile` whose one line names the file and ends with a way out; not KeyboardInterrupt."""
     try:
         yield
     except GlayersError as error:
-        raise BadFile(f"{name}: {_one_line(error)}") from error
+        raise BadFile(f"{name}: {_one_line(error)}{way_out}") from error
     except MemoryError as error:
         raise BadFile(f"{name}: is too large for the memory of this machine; read fewer rows at a time") from error
     except UnicodeDecodeError as error:
-        raise BadFile(f"{name}: is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
+        where = f"{error.reason} at byte {error.start}"
+        raise BadFile(f"{name}: is not UTF-8 text ({where}); save it as UTF-8{way_out}") from error
     except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow and JSON raise almost anything
-        raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
+        what = f"{type(error).__name__}: {_one_line(error)}"
+        raise BadFile(f"{name}: cannot be read ({what}); {DAMAGED}{way_out}") from error
 
 
 def _one_line(error: BaseException) -> str:

@@ -7,10 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from typing import TypeVar
 
 _Value = TypeVar("_Value")
 
@@ -170,19 +167,3 @@ def aligned_table(rows: Sequence[Sequence[str]]) -> str:
         cells = [name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def terminal_table(rows: Sequence[Sequence[str]], caption: str = "") -> "Table":
-    """Return a table for the terminal, with bold headings; what ends with a star is bold too."""
-    from rich.table import Table  # slow to import
-    from rich.text import Text
-
-    headings, *lines = rows
-    table = Table(box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left")
-    for heading in headings:
-        table.add_column(Text(heading), justify="right" if table.columns else "left")
-    widths = [0, *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
-    for cells in lines:
-        filled = map(str.rjust, cells, widths)  # rich would move "0.5  " to the right, below the star of "0.5 *"
-        table.add_row(*(Text(cell, "bold" if cell.endswith("*") else "", justify="left") for cell in filled))
-    return table

@@ -93,7 +93,9 @@ def test_all_labels_are_saved_in_one_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "z.npz", logits=z)
     words = ["score", tmp_path / "z.npz", "--model", tmp_path / "m.safetensors"]
     assert "no significant shift" in run(*words).stdout
-    assert "calibrators of several labels" in complaint(run("card", tmp_path / "m.safetensors", tmp_path / "z.npz"))
+    assert "was fitted by group or on several labels" in complaint(
+        run("card", tmp_path / "m.safetensors", tmp_path / "z.npz")
+    )
     assert "Platt scaling of each label" in run("info", tmp_path / "m.safetensors").stdout
     data = bytearray((tmp_path / "m.safetensors").read_bytes())
     data[-3] ^= 1
@@ -419,9 +421,9 @@ def test_the_program_refuses_a_model_of_the_other_kind(tmp_path: Path, monkeypat
     TemperatureScaling().fit(z, labels.argmax(axis=1)).save("classes.safetensors")
     MultiLabelCalibrator().fit(z, labels).save("several.safetensors")
     refused = run("score", "several.npz", "--model", "classes.safetensors")
-    assert "the rows have several labels, but the model was fitted on classes" in complaint(refused)
+    assert "rows with several labels need MultiLabelCalibrator" in complaint(refused)
     refused = run("score", "classes.npz", "--model", "several.safetensors")
-    assert "calibrators of several labels" in complaint(refused)
+    assert "fitted on several labels: give a matrix" in complaint(refused)
     failed = run("score", "several.npz", "--fail-if-miscalibrated")
     assert failed.exit_code == 3
     assert "labels not calibrated" in failed.stdout

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,34 @@ def test_groups_are_fitted_and_applied(folder: Path) -> None:
     np.savez("no_site.npz", logits=logits)
     assert "groups are missing" in complaint(run("apply", "sites.safetensors", "no_site.npz", "-o", "b.npz"))
     assert "for_group(name).to_onnx(path)" in complaint(run("export", "sites.safetensors", "-o", "oslo.onnx"))
+
+
+def test_a_model_by_group_is_scored_and_used_where_it_only_has_to_be_applied(folder: Path) -> None:
+    logits, labels = overconfident(300, 0)
+    site = np.array(["Bern", "Oslo"])[np.arange(300) % 2]
+    Path("sites").mkdir()
+    np.savez("sites/a.npz", logits=logits, labels=labels, groups=site)
+    shutil.copy("sites/a.npz", "sites.npz")
+    assert run("fit", "sites.npz", "-o", "m.safetensors", "-m", "temperature", "--by-group").exit_code == 0
+    model: Any = glayers.load("m.safetensors")
+    nll = glayers.metrics.nll(model.predict_proba(logits, site), labels)
+    dependent, independent, many = (
+        json.loads(run("score", *words, "--model", "m.safetensors", "--json").stdout)
+        for words in (["sites.npz"], ["sites.npz", "--ignore-groups"], ["sites", "--ignore-groups"])
+    )
+    for found in (dependent, independent, many):
+        assert found["calibrated"]["nll"] == pytest.approx(nll)
+    assert dependent["verdict"] == "too few groups"
+    for found in (independent, many):  # the rows are independent, but the model needs the sites
+        assert found["uncalibrated"]["calibration_test"]["rejected"]
+        assert not found["calibrated"]["calibration_test"]["rejected"]
+        assert found["shift"]["rows"] == 300
+    for words in (["threshold", "sites.npz", "--accuracy", "60%"], ["decide", "sites.npz", "--costs", "costs.csv"]):
+        assert run(*words, "--model", "m.safetensors").exit_code in (0, 3)
+    assert run("apply", "m.safetensors", "sites", "-o", "out", "--costs", "costs.csv").exit_code == 0
+    for words in (["adapt", "-o", "b.safetensors"], ["card"], ["apply", "--sets", "90%", "-o", "out.csv"]):
+        done = run(words[0], "m.safetensors", "sites.npz", *words[1:])
+        assert "was fitted by group or on several labels" in complaint(done)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".json", ".jsonl", ".npz", ".parquet"])

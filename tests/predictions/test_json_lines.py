@@ -106,7 +106,9 @@ def test_a_label_may_be_a_list_for_several_labels_or_a_distribution(tmp_path: Pa
     assert soft.labels.tolist() == [0, 2]
     mixed = [several, several | {"label": 1}]
     for lines in (mixed, mixed[::-1]):
-        with pytest.raises(BadFile, match="line 2: has a list where other lines have a name, a number"):
+        with pytest.raises(
+            BadFile, match=r"line 2: has labels, logits.* earlier lines have labels, logits.*; write all"
+        ):
             read_predictions(write(tmp_path / "a.jsonl", *lines))
     with pytest.raises(BadFile, match="a list of labels for scores by name"):
         read_predictions(write(tmp_path / "a.jsonl", {"logits": {"a": 1.0, "b": 0.5}, "label": [1, 0]}))
@@ -118,12 +120,14 @@ def test_confidence_and_correct(tmp_path: Path) -> None:
 
 
 def test_lines_must_agree_and_parse(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match="line 2: has groups, labels, logits, but earlier lines have labels, logits"):
+    with pytest.raises(BadFile, match=r"line 2: has groups, labels, logits, but .* or remove line 2 to read the rest$"):
         read_predictions(
             write(tmp_path / "s.jsonl", {"logits": [1, 2], "label": 0}, {"logits": [1, 2], "label": 0, "group": 1})
         )
     (tmp_path / "s.jsonl").write_text('{"logits": [1, 2], "label": 0}\n{"logits": [1,\n')
-    with pytest.raises(BadFile, match=r"line 2: cannot be read \(JSONDecodeError"):
+    with pytest.raises(
+        BadFile, match=r"line 2: cannot be read \(JSONDecodeError.*, or remove line 2 to read the rest$"
+    ):
         read_predictions(tmp_path / "s.jsonl")
     (tmp_path / "s.jsonl").write_text("\n\n")
     with pytest.raises(BadFile, match="holds no line"):

@@ -104,10 +104,10 @@ def test_scores_by_name_may_be_the_likeliest_tokens(tmp_path: Path) -> None:
     assert np.exp(read.logits) == pytest.approx(np.array([[0.1, 0.5, 0.1]]))
 
 
-def test_the_option_of_a_longer_answer_is_read_after_the_word_answer(tmp_path: Path) -> None:
-    steps = [{"A": -0.1}, {" cat": -0.1}, {". AN": -0.1}, {"SWER": -0.1}, {":": -0.1}, {" B": HALF, " A": FIFTH}]
-    first = chat({"Not": -0.1}, *steps, answer="B")
-    read = read_predictions(write(tmp_path / "s.jsonl", first), options="AB")
+@pytest.mark.parametrize("before", [[" "], ["ANS", "WER", ": "], ["Answer:"]])
+def test_the_first_word_names_the_option_perhaps_after_the_word_answer(tmp_path: Path, before: list[str]) -> None:
+    steps = [*({token: -0.1} for token in before), {"B": HALF, " A": FIFTH}, {" is right, A not": -0.1}]
+    read = read_predictions(write(tmp_path / "s.jsonl", chat(*steps, answer="B")), options="AB")
     assert read.logits[0] == pytest.approx([FIFTH, HALF])
 
 
@@ -115,8 +115,8 @@ def test_the_option_of_a_longer_answer_is_read_after_the_word_answer(tmp_path: P
     ("record", "message"),
     [
         (chat({"A": -0.1}, answer="A"), "says nowhere which options"),
-        (chat({"The": -0.1}, {" A": -0.1}, options=["A", "B"]), "begins with 'The' and names none of the options A, B"),
-        (chat({"The": -0.1, "It": -3.0}, options=["A", "B"]), "none of the options A, B is among the tokens The, It"),
+        (chat({"The": -0.1}, {" A": -0.1}, options=["A", "B"]), "must begin with one of the options A, B, not 'The A'"),
+        ({"logprobs": {"The": -0.1, "It": -3.0}, "options": ["A", "B"]}, "none of the options A, B is .* The, It"),
         (chat({"A": -0.1}, options=["A", "B"], answer="C"), "the answer 'C' is not one of the 2 choices"),
         (chat({"A": -0.1}, options=["A", "A"]), "at least two different words"),
         (completion(options=["A", "B"]), "has no top_logprobs; ask the server"),
@@ -143,36 +143,30 @@ LETTERS: dict[str, Any] = {"options": list("ABC"), "answer": "B"}
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (chat({"A": -0.1}, {" dog": -0.1}, **LETTERS), "the answer 'A dog' may mean another word or several options"),
-        (chat({"A": -0.1}, {"pple": -0.1}, **LETTERS), "the answer 'Apple' may mean another word"),
-        (chat({"B": -0.1}, {" or": -0.1}, {" C": -0.1}, **LETTERS), "the answer 'B or C' may mean .* several options"),
-        (chat({"B": -0.1}, {"/C": -0.1}, **LETTERS), "the answer 'B/C' may mean"),
-        (chat({"Answer": -0.1}, {": not": -0.1}, {" A": -0.1}, **LETTERS), "the answer ' A' may mean"),
+        (chat({"A": -0.1}, {"pple": -0.1}, **LETTERS), "'A' may be the beginning of another word.* the option alone"),
+        (chat({"A": -0.1}, {"nswer": -0.1}, {" B": -0.1}, **LETTERS), "'A' may be the beginning of another word"),
+        (chat({"not": -0.1}, {" A": -0.1}, **LETTERS), "must begin with one of the options A, B, C, not 'not A'"),
         (
-            chat({"Answer": -0.1}, {": ": -0.1}, {"B": -0.1}, {" is wrong, A": -0.1}, **LETTERS),
-            "the answer 'B is wrong",
+            chat({"So answer": -0.1}, {" B": -0.1}, **LETTERS),
+            "must begin with .*, not 'So answer B'; ask the model for",
         ),
-        (chat({"B": -0.1}, {" isn't it": -0.1}, **LETTERS), 'the answer "B isn.+t it" may mean'),
-        (chat({"B": -0.1}, {", and": -0.1}, {" C": -0.1}, **LETTERS), "the answer 'B, and C' may mean"),
-        (chat({"A": -0.1}, label=0, **LETTERS), "has answer, label, which all mean the right option"),
-        (chat({"a": -0.1, "A": -3.0}, **LETTERS), "'a' may be the beginning of the option 'A', or another case of it"),
-        (
-            chat({"may": -0.1, "yes": -3.0}, options=["yes", "maybe"]),
-            "'may' may be the beginning of the option 'maybe'",
-        ),
-        (chat({"1": -0.1, "2": -3.0}, options=["1", "2", "10"]), "'1' may be the beginning of the option '10'"),
+        (chat({"Answer": -0.1}, {": not": -0.1}, {" A": -0.1}, **LETTERS), "must begin with"),
+        (chat({"A": -0.1}, label=0, **LETTERS), "both 'label' and 'answer' are labels; keep one"),
+        (chat({"a": -0.1, "A": -3.0}, **LETTERS), "must begin with one of the options A, B, C, not 'a'"),
+        (chat({"may": -0.1, "yes": -3.0}, options=["yes", "maybe"]), "must begin with .* yes, maybe, not 'may'"),
+        (chat({"1": -0.1, "2": -3.0}, options=["1", "2", "10"]), "'1' may be the beginning of another word"),
         (chat({"A": 0.7, "B": 0.2}, **LETTERS), "sum to .*: these are no log-probabilities"),
-        (chat({"A": -0.1, "B": -0.1}, **LETTERS), "of the tokens A, B sum to 1.81"),
+        (chat({"A": -0.1, "B": -0.1}, **LETTERS), "the tokens A, B have probabilities that sum to 1.81"),
         ({"logprobs": {"A": 0.7, "B": 0.3}, "answer": "B"}, "logprobs must not be above 0"),
         ({"logprobs": [0.7, 0.3], "answer": "B"}, "logprobs must not be above 0"),
         (
             chat({"A": -0.1, "B": -3.0}, options=["2", "3"], answer=1),
-            "none of the options 2, 3 is among the tokens A, B",
+            "must begin with one of the options 2, 3, not 'A'",
         ),
         (chat({"2": -0.1, "3": -3.0}, options=["2", "3"], answer=1), "the answer 1 is not one of the 2 choices"),
         (
             {"choices": ["3", "4", "5", "6"], "logprobs": [-1, -2, -3, -4], "answer": "3"},
-            "is the text of choice .0. and",
+            r"the answer '3' means the choices \[0, 3\]; give the letter of one",
         ),
         ({"custom_id": "q1", "response": None, "error": {"code": "rate"}, "answer": "A"}, "a request that failed"),
         ({"confidence": "high", "correct": True}, "confidence has 'high'; expected a number"),
@@ -214,9 +208,11 @@ def test_a_token_that_is_returned_twice_counts_once(tmp_path: Path) -> None:
 
 def test_tokens_are_not_taken_for_names_of_options(tmp_path: Path) -> None:
     lines = [{"logprobs": {"A": -1.0, "B": -2.0}, "answer": "A"}, {"logprobs": {" A": -1.0, "B": -3.0}, "answer": "B"}]
-    with pytest.raises(BadFile, match="the same word in several forms, as tokens are: say which options"):
+    with pytest.raises(BadFile, match="one word in several forms, as tokens are: give the options"):
         read_predictions(write(tmp_path / "s.jsonl", *lines))
-    with pytest.raises(BadFile, match=r"line 2: has a list where other lines have .* scores by name"):
+    with pytest.raises(
+        BadFile, match="line 2: has labels, logits, but earlier lines have labels, logits, scores by name"
+    ):
         read_predictions(write(tmp_path / "s.jsonl", lines[0], {"logprobs": [-1.0, -2.0], "answer": "A"}))
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from glayers.arrays import Array
 from glayers.predictions import Predictions
-from glayers.predictions.contents import Contents
-from glayers.predictions.formats import to_bytes
+from glayers.predictions.contents import Contents, Reading
+from glayers.predictions.formats import open_file, to_bytes
 from glayers.predictions.source import read_predictions
 from tests.predictions.examples import GROUPS, LABELS, LOGITS, NAMES, PROBABILITIES, WEIGHTS, bad
 
@@ -103,6 +103,36 @@ def test_one_logit_column_is_a_binary_model(tmp_path: Path, name: str, column: s
     assert_same(found, LOGITS[:, :1] - 3, labels)
     assert found.n_classes == 2
     assert found.class_names is None
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("labels", "numbers", "names"),
+    [
+        (["healthy", "ill", " healthy", "ill "], [0, 1, 0, 1], ("healthy", "ill")),
+        (["ill", "ill", "ill", "ill"], [1, 1, 1, 1], None),
+        (["0", "1", "1", "0"], [0, 1, 1, 0], None),
+    ],
+)
+def test_a_single_column_names_class_1_and_the_other_label_is_class_0(
+    tmp_path: Path, name: str, labels: list[str], numbers: list[int], names: tuple[str, ...] | None
+) -> None:
+    p = np.array([0.2, 0.9, 0.4, 0.7])
+    path = any_table(tmp_path / name, {"probability_ill": p.tolist(), "label": labels})
+    found = read_predictions(path)
+    assert found.probabilities()[:, 1] == pytest.approx(p)
+    assert found.labels.tolist() == numbers
+    assert found.class_names == names
+    reading = Reading(entries=2)  # one row at a time
+    chunks = [rows for chunk in open_file(path, reading) for rows in [chunk.checked()]]
+    assert [rows.labels.item() for rows in chunks if isinstance(rows, Predictions)] == numbers
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("odd", ["Ill", "", "sick"])
+def test_a_third_label_beside_a_single_column_is_refused(tmp_path: Path, name: str, odd: str) -> None:
+    path = any_table(tmp_path / name, {"probability_ill": [0.2, 0.9, 0.4], "label": ["ill", "healthy", odd]})
+    assert f"column 'label' has {odd!r}; expected a number or one of healthy, ill" in bad(path)
 
 
 @pytest.mark.parametrize("name", TABLES)

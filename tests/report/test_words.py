@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from glayers import metrics
+from glayers.cli.arguments import show
 from glayers.metrics import OmnibusTest, Scorecard, calibration_test
 from glayers.report.verdict import ks_sentence, verdict
-from glayers.text_tables import p_text, terminal_table
+from glayers.text_tables import aligned_table, p_text
 from tests.metrics.simulation import sample
 from tests.strategies import make_case
 
@@ -73,15 +73,12 @@ def test_ks_is_named_with_what_chance_alone_would_make_of_it() -> None:
     )
 
 
-def test_a_terminal_table_has_its_numbers_on_the_right_and_no_markup_of_strangers() -> None:
-    console = Console(width=60)
-    with console.capture() as capture:
-        console.print(terminal_table([["", "NLL"], ["[red]mine", "0.5  "], ["other", "10.25 *"]], "* a note"))
-    assert [line.rstrip() for line in capture.get().splitlines()] == [
+def test_a_table_has_its_numbers_on_the_right_and_no_markup_of_strangers(capsys: pytest.CaptureFixture[str]) -> None:
+    show(*aligned_table([["", "NLL"], ["[red]mine", "0.5  "], ["other", "10.25 *"]]).splitlines())
+    assert capsys.readouterr().out.splitlines() == [
         "               NLL",
         "[red]mine    0.5",
         "other      10.25 *",
-        "* a note",
     ]
 
 

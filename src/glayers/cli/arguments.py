@@ -29,7 +29,7 @@ from rich.text import Text
 from glayers import __version__
 from glayers.arrays import Array
 from glayers.checks import MAX_SEED
-from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
+from glayers.errors import BadFile, GlayersError, GlayersWarning, listed
 from glayers.files import EXISTS, check_target, write_whole
 from glayers.metrics import Event, StreamingScorecard, label, one_of, positive, rank, top, within_top
 from glayers.metrics.streaming import RowSample, row_places
@@ -218,24 +218,21 @@ def calibrator_of_classes(path: Path) -> "Calibrator":
 
     calibrator = load(path)
     if not isinstance(calibrator, Calibrator):
-        raise BadFile(f"{path}: holds the calibrators of several labels or of groups, which this command cannot use")
+        raise BadFile(f"{path}: was fitted by group or on several labels, which this command cannot use; fit without")
     return calibrator
 
 
 def calibrator_of_rows(path: Path, contents: Contents | None) -> Any:
-    """Read a calibrator for these rows: one of several labels if they have several."""
+    """Read a calibrator of any kind, to be applied to these rows."""
     from glayers.calibrators import MultiLabelCalibrator, load
 
     calibrator = load(path)
-    several = contents is not None and contents.has_several_labels
-    if contents is not None and isinstance(calibrator, MultiLabelCalibrator):
+    if isinstance(calibrator, MultiLabelCalibrator) and contents is not None:
         if contents.inputs != calibrator.inputs:
             raise BadFile(f"holds {contents.inputs}, but the model was fitted on {calibrator.inputs}")
-        if several or not contents.labelled:
-            return calibrator
-    if several:
-        raise BadPredictions("the rows have several labels, but the model was fitted on classes")
-    return calibrator_of_classes(path)
+        if contents.labelled and not contents.has_several_labels:
+            raise BadFile("the model was fitted on several labels: give a matrix of 0 and 1 as labels")
+    return calibrator
 
 
 def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Rows:
@@ -255,7 +252,7 @@ def read_sample(source: Source, seed: int) -> tuple[Rows, str]:
 
 def collect(
     source: Source,
-    versions: Mapping[str, "Calibrator | None"],
+    versions: Mapping[str, Callable[[Rows], Rows]],
     sample_size: Callable[[int], int],
     event: Event = top,
     random_state: int = 0,
@@ -263,7 +260,7 @@ def collect(
     """Return what the files hold, rows, how many there are in all, and the scores of all of them by version.
 
     Of many files, or a large one, the rows are a random sample: `sample_size` says how many, given the number of
-    classes. The scores come from the same pass. A version is a calibrator to apply, or None for the rows as they are.
+    classes. The scores come from the same pass. A version is what becomes of the rows.
     A small file is read whole, and its rows are not scored here.
     """
     if source.contents is not None:
@@ -280,8 +277,8 @@ def collect(
                 sample = RowSample(sample_size(kind["classes"]), random_state)
             sample.update(rows, row_places(sample.n_seen, len(rows), file))
             if contents.labelled:
-                for name, calibrator in versions.items():
-                    sums[name].update(rows if calibrator is None else calibrator.apply(rows))
+                for name, version in versions.items():
+                    sums[name].update(version(rows))
         return kind, sample, sums
 
     results = source.map(collect_file)

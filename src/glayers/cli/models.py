@@ -129,7 +129,7 @@ def apply(
     $ glayers apply model.safetensors new.csv -o actions.csv --costs costs.csv
     $ glayers apply model.safetensors logits/ -o calibrated
     """
-    from glayers.calibrators import MultiLabelCalibrator, load
+    from glayers.calibrators import MultiLabelCalibrator
     from glayers.decisions.costs import decide
 
     source = Source.of(files, replace(reading, others=True), needs_labels=False)
@@ -140,6 +140,7 @@ def apply(
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
     arg.check_output(output, force and source.is_small, model, *files, costs, reading.labels)
     contents = source.contents
+    calibrator = arg.calibrator_of_rows(model, contents) if sets is None else arg.calibrator_of_classes(model)
     extra: dict[str, Any] = {}
     if sets is not None:
         extra["level"] = arg.number_of(sets)
@@ -147,12 +148,12 @@ def apply(
         extra["actions"] = partial(decide, costs=acting.read_costs(costs), abstain=abstain)
     if extra and ending == ".npy":
         raise typer.BadParameter("a .npy file has no place for sets or actions; give OUT another ending")
+    if extra and isinstance(calibrator, MultiLabelCalibrator):
+        raise typer.BadParameter("rows with several labels have neither sets nor actions")
     if contents is None:
-        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, extra)
+        n_rows = _apply_to_files(calibrator, source, output, extra)
     else:
-        calibrator = arg.calibrator_of_classes(model) if extra else load(model)
         if isinstance(calibrator, MultiLabelCalibrator):
-            calibrator = arg.calibrator_of_rows(model, contents)
             calibrator._check_names(contents.class_names)
             probabilities = calibrator.predict_proba(contents.scores)
             names = contents.class_names or calibrator.class_names_

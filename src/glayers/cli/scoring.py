@@ -8,6 +8,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,16 +32,15 @@ from glayers.metrics import (
 )
 from glayers.metrics import intervals as intervals_of
 from glayers.metrics.scorecard import card_of, rows_to_score, scorecard
-from glayers.metrics.several_labels import LabelScorecards, label_scorecards, label_tests
+from glayers.metrics.several_labels import label_scorecards, label_tests
 from glayers.predictions import MultiLabelPredictions
 from glayers.predictions.contents import Reading, Rows
 from glayers.predictions.source import CHUNK_ENTRIES, Source
 from glayers.report.curves import PredictedGaps
 from glayers.report.verdict import class_gaps, findings, ks_sentence, verdict
-from glayers.text_tables import p_text, plural, terminal_table
+from glayers.text_tables import aligned_table, p_text, plural
 
 if TYPE_CHECKING:
-    from glayers.calibrators import Calibrator
     from glayers.comparison import Comparison
 
 # What `score` prints: one number per question. --all adds the others.
@@ -101,133 +101,148 @@ def failures_of(conditions: Iterable[tuple[str, str, float]], scores: Mapping[st
     return failures
 
 
-class _Scores:
-    """What to ask about rows; and what was found: by version, scores and tests; numbers for programs; and sentences."""
+@dataclass(frozen=True)
+class _Asked:
+    """What to ask about rows; n_resamples = 0 asks for no intervals."""
 
-    def __init__(self, metrics: Collection[str], event: Event, level: float, n_resamples: int, seed: int) -> None:
-        self.metrics = metrics
-        self.event = event
-        self.level = level
-        self.n_resamples = n_resamples  # 0 for no intervals
-        self.seed = seed
-        self.cards: dict[str, Scorecard] = {}
-        self.tests: dict[str, Any] = {}
-        self.intervals: dict[str, Any] = {}
-        self.labels: dict[str, LabelScorecards] = {}
-        self.shift: Any = None
-        self.numbers: dict[str, Any] = {}
-        self.sentences: list[str | Text] = []
+    metrics: Collection[str]
+    event: Event
+    level: float
+    n_resamples: int
+    seed: int
 
-    def add(self, source: Source, calibrator: "Calibrator | None") -> None:
-        """Score and test the rows of one file or of many files."""
-        versions: dict[str, Any] = {_AS_THEY_ARE: None}
-        if calibrator is not None:
-            versions = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
-        kind, rows, n_rows, sums = arg.collect(source, versions, _tested_rows, self.event, self.seed)
-        if len(rows) < n_rows:
-            self.numbers["tested_rows"] = len(rows)
-            self.sentences.append(
-                f"Tests and intervals of {plural(len(rows), 'row')}, drawn at random from {n_rows:,}:"
-            )
-        for name, applied in versions.items():
-            if kind["labels"]:
-                after = rows if applied is None else applied.apply(rows)
-                self._test(name, after, sums.get(name), {"calibrator": applied, "before": rows})
-        if calibrator is not None:
-            self._test_shift(rows, calibrator, kind["labels"])
 
-    def _test(self, name: str, rows: Rows, sums: StreamingScorecard | None, fit: dict[str, Any]) -> None:
-        """Score rows and test them for calibration."""
-        checked = rows_to_score(rows, event=self.event)
-        card = card_of(checked, self.metrics) if sums is None else sums.result(self.metrics)
-        event = None if self.event == top else self.event
-        test = calibration_test(rows, event=event, level=self.level, random_state=self.seed, **fit)
-        of_ks = test.tests["ks"]
-        self.cards[name] = card
-        self.tests[name] = test
-        self.numbers[name] = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}
-        self.sentences += _verdict_lines(_prefix(name), test, card, class_gaps(checked))
-        if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
-            self.sentences.append(_prefix(name) + ks_sentence(of_ks))
-        if isinstance(rows, MultiLabelPredictions):
-            self.sentences.append(_prefix(name) + self._test_labels(name, rows))
-        if self.n_resamples:
-            found = intervals_of(rows, event=self.event, n_resamples=self.n_resamples, random_state=self.seed)
-            self.intervals[name] = found
-            self.numbers[name]["intervals"] = found.to_dict()
+@dataclass(frozen=True)
+class _Found:
+    """What was found about one version of the rows, such as calibrated: for programs, and for people."""
 
-    def _test_labels(self, name: str, rows: MultiLabelPredictions) -> str:
-        """Score and test each of several labels; say which are not calibrated."""
-        cards = label_scorecards(rows)
-        tests = label_tests(rows, level=self.level, random_state=self.seed)
-        self.labels[name] = cards
-        self.numbers[name]["labels"] = cards.to_dict()
-        self.numbers[name]["label_tests"] = {label: test.to_dict() for label, test in tests.items()}
+    card: Scorecard
+    test: OmnibusTest
+    numbers: dict[str, Any]
+    sentences: list[str | Text]
+    tables: dict[str, Any]  # by heading
+
+
+def _found(name: str, rows: Rows, sums: StreamingScorecard | None, asked: _Asked, **fit: Any) -> _Found:
+    """Score rows and test them for calibration; `sums` are scores of more rows than these."""
+    checked = rows_to_score(rows, event=asked.event)
+    card = card_of(checked, asked.metrics) if sums is None else sums.result(asked.metrics)
+    event = None if asked.event == top else asked.event
+    test = calibration_test(rows, event=event, level=asked.level, random_state=asked.seed, **fit)
+    of_ks = test.tests["ks"]
+    numbers = {**card.to_dict(), "calibration_test": test.to_dict(), "ks_test": vars(of_ks)}
+    sentences = _verdict_lines(_prefix(name), test, card, class_gaps(checked))
+    if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
+        sentences.append(_prefix(name) + ks_sentence(of_ks))
+    tables: dict[str, Any] = {}
+    if isinstance(rows, MultiLabelPredictions):
+        cards = tables[f"labels: {name}"] = label_scorecards(rows)
+        tests = label_tests(rows, level=asked.level, random_state=asked.seed)
+        numbers["labels"] = cards.to_dict()
+        numbers["label_tests"] = {label: test.to_dict() for label, test in tests.items()}
         wrong = [f"{label} ({p_text(test.p_value)})" for label, test in tests.items() if test.rejected]
-        found = f": {', '.join(wrong)}" if wrong else ""
-        return f"{len(wrong)} of {plural(len(tests), 'label')} not calibrated{found}"
+        count = f"{len(wrong)} of {plural(len(tests), 'label')} not calibrated"
+        sentences.append(_prefix(name) + ": ".join([count, *filter(None, [", ".join(wrong)])]))
+    if asked.n_resamples:
+        found = intervals_of(rows, event=asked.event, n_resamples=asked.n_resamples, random_state=asked.seed)
+        tables[name] = found
+        numbers["intervals"] = found.to_dict()
+    return _Found(card, test, numbers, sentences, tables)
 
-    def _test_shift(self, rows: Rows, calibrator: "Calibrator", labelled: bool) -> None:
-        """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
-        from glayers.shift import shift_test
 
-        values: Any = rows
-        groups = None
-        if not labelled:
-            values = arg.inputs_of(calibrator, rows)
-            groups = rows.groups
-        self.shift = shift_test(calibrator, values, groups=groups, level=self.level)
-        self.numbers["shift"] = self.shift.to_dict()
-        self.sentences.append(str(self.shift))
+@dataclass(frozen=True)
+class _Scores:
+    """What was found about the rows of one file or of many, for programs and for people."""
 
-    def compare(self, estimate: Path) -> None:
-        """Say how good an estimate was that was made before the labels were known."""
-        from glayers.decisions.estimate import Range
+    versions: dict[str, _Found]  # the last one is calibrated, if there is a model
+    shift: Any
+    numbers: dict[str, Any]
+    sentences: list[str | Text]
 
-        with errors_as_bad_file(estimate), open_regular(estimate) as stream:
-            estimated = json.load(stream)
-            if isinstance(estimated, dict) and "error" in estimated:
-                raise BadFile(
-                    f"holds no estimate, because `glayers estimate` ended with an error: {estimated['error']}"
-                )
-            try:
-                ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
-                list(map(str, ranges.values()))
-            except (KeyError, TypeError, ValueError) as error:
-                raise BadFile("is not what `glayers estimate --json` writes") from error
-        *_, observed = self.cards.values()
-        for name, found in ranges.items():
-            self.sentences.append(f"{METRICS[name].label}: {found.against(observed[name])}")
-        self.numbers["estimated"] = {name: vars(found) for name, found in ranges.items()}
+    @classmethod
+    def of(cls, source: Source, model: Path | None, asked: _Asked) -> "_Scores":
+        """Score and test rows, before and after calibration if there is a model; compare them with those of the fit."""
+        calibrator: Any = None
+        versions = {_AS_THEY_ARE: _unchanged}
+        if model is not None:
+            calibrator = arg.calibrator_of_rows(model, source.contents)
+            last = _unchanged
+            if hasattr(calibrator, "common_") and source.reading.ignore_groups:  # it was fitted by group
+                last = _without_groups
+                source = replace(source, reading=replace(source.reading, ignore_groups=False))
+            versions = {_UNCALIBRATED: last, _CALIBRATED: lambda rows: last(calibrator.apply(rows))}
+        kind, rows, n_rows, sums = arg.collect(source, versions, _tested_rows, asked.event, asked.seed)
+        scores = cls({}, None, {}, [])
+        if len(rows) < n_rows:
+            scores.numbers["tested_rows"] = len(rows)
+            tested = plural(len(rows), "row")
+            scores.sentences.append(f"Tests and intervals of {tested}, drawn at random from {n_rows:,}:")
+        for name, version in versions.items() if kind["labels"] else ():
+            fit = {"calibrator": calibrator, "before": rows} if name == _CALIBRATED else {}
+            found = _found(name, version(rows), sums.get(name), asked, **fit)
+            scores.versions[name] = found
+            scores.numbers[name] = found.numbers
+            scores.sentences.extend(found.sentences)
+        if calibrator is None:
+            return scores
+        shift = _shift(last(rows), calibrator, kind["labels"], asked.level)
+        scores.numbers["shift"] = shift.to_dict()
+        scores.sentences.append(str(shift))
+        return replace(scores, shift=shift)
 
-    def by_metric(self, n_failed: int) -> dict[str, dict[str, float]]:
-        """Return the scores of each version by metric, and how many conditions failed."""
-        scores: dict[str, dict[str, float]] = {"failed": {"conditions": n_failed}}
-        for metric in self.metrics:
-            scores[metric] = {version: card[metric] for version, card in self.cards.items() if metric in card}
-        return scores
-
-    def show(self, name: str, every: bool) -> None:
-        """Print sentences, a table and intervals."""
-        show(title(name), *self.sentences)
-        if self.cards:
-            show("", _table(self.cards, every))
-        for version, cards in self.labels.items():
-            show("", title(f"labels: {version}"), *str(cards).splitlines())
-        for version, found in self.intervals.items():
-            show("", title(version), *str(found).splitlines())
+    def show(self, more: Iterable[str], every: bool) -> None:
+        """Print sentences and tables."""
+        show(*self.sentences, *more)
+        if self.versions:
+            show("", *_table({name: found.card for name, found in self.versions.items()}, every))
+        for found in self.versions.values():
+            for heading, table in found.tables.items():
+                show("", title(heading), *str(table).splitlines())
 
     def failures(self, conditions: list[Any], miscalibrated: bool, shifted: bool) -> Iterator[str]:
         """Yield what is wrong with the rows, calibrated if there is a model."""
-        for name, card in self.cards.items():
-            if name == _UNCALIBRATED:
-                continue
-            for failure in failures_of(conditions, card):
+        for name, found in list(self.versions.items())[-1:]:
+            for failure in failures_of(conditions, found.card):
                 yield _prefix(name) + failure
-            if miscalibrated and not self.tests[name].verdict.startswith(("calibrated", "as calibrated")):
-                yield f"{_prefix(name)}{self.tests[name]}"
+            if miscalibrated and not found.test.verdict.startswith(("calibrated", "as calibrated")):
+                yield f"{_prefix(name)}{found.test}"
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
             yield str(self.shift)
+
+
+def _unchanged(rows: Rows) -> Rows:
+    return rows
+
+
+def _without_groups(rows: Rows) -> Rows:
+    """Return rows as independent ones, whose groups only say which correction they get."""
+    return rows._trusted(**vars(rows) | {"groups": None})
+
+
+def _shift(rows: Rows, calibrator: Any, labelled: bool, level: float) -> Any:
+    """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
+    from glayers.shift import shift_test
+
+    calibrator = getattr(calibrator, "common_", calibrator)  # of a calibrator by group
+    if labelled:
+        return shift_test(calibrator, rows, level=level)
+    return shift_test(calibrator, arg.inputs_of(calibrator, rows), groups=rows.groups, level=level)
+
+
+def _estimated(path: Path) -> dict[str, Any]:
+    """Return what was estimated before the labels were known."""
+    from glayers.decisions.estimate import Range
+
+    with errors_as_bad_file(path), open_regular(path) as stream:
+        estimated = json.load(stream)
+        if isinstance(estimated, dict) and "error" in estimated:
+            raise BadFile(f"holds no estimate, because `glayers estimate` ended with an error: {estimated['error']}")
+        try:
+            ranges = {name: Range(**estimated[name]) for name in ("accuracy", "auroc")}
+            list(map(str, ranges.values()))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadFile("is not what `glayers estimate --json` writes") from error
+    return ranges
 
 
 def _prefix(version: str) -> str:
@@ -292,32 +307,37 @@ def score(
         raise typer.BadParameter("--estimate is about what a model answers: give --model, and leave --event out")
     needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or n_resamples > 0 or estimate is not None
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
-    calibrator = None if model is None else arg.calibrator_of_rows(model, source.contents)
     asks_for_others = every or conditions or as_json or estimate is not None or prometheus is not None
     metrics = METRICS if asks_for_others else {*_SHOWN, *_SHOWN_OF_CONFIDENCES}
-    scores = _Scores(metrics, arg.event_of(event), level, n_resamples, seed)
-    scores.add(source, calibrator)
-    if estimate is not None:
-        scores.compare(estimate)
+    scores = _Scores.of(source, model, _Asked(metrics, arg.event_of(event), level, n_resamples, seed))
+    estimated = {} if estimate is None else _estimated(estimate)
     failed = list(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
-    arg.write_prometheus(prometheus, scores.by_metric(len(failed)), "score")  # first: an error prints JSON of its own
+    cards = {version: found.card for version, found in scores.versions.items()}
+    numbers: dict[str, Any] = {"failed": {"conditions": len(failed)}}
+    for metric in metrics:
+        numbers[metric] = {version: card[metric] for version, card in cards.items() if metric in card}
+    arg.write_prometheus(prometheus, numbers, "score")  # first: an error prints JSON of its own
     if as_json:
-        verdicts = [None, *(test.verdict for test in scores.tests.values())]  # the last one is of the calibrated rows
-        facts = {"verdict": verdicts[-1], "conditions": fail_if or [], "failed": failed}
+        verdicts = [None, *(found.test.verdict for found in scores.versions.values())]
+        facts: dict[str, Any] = {"verdict": verdicts[-1], "conditions": fail_if or [], "failed": failed}
+        if estimate is not None:
+            facts["estimated"] = {metric: vars(found) for metric, found in estimated.items()}
         show_json({**scores.numbers, **facts, **run_facts(files=files, model=model)})
     else:
-        scores.show(name, every)
+        show(title(name))
+        against = {metric: found.against(cards[_CALIBRATED][metric]) for metric, found in estimated.items()}
+        scores.show([f"{METRICS[metric].label}: {text}" for metric, text in against.items()], every)
     arg.end_with(failed)
 
 
-def _table(cards: dict[str, Scorecard], every: bool) -> Any:
-    """Return a table with a column per version."""
+def _table(cards: dict[str, Scorecard], every: bool) -> list[str]:
+    """Return the lines of a table with a column per version."""
     shown: Collection[str] = METRICS
     if not every:
         shown = _SHOWN if "nll" in next(iter(cards.values())) else _SHOWN_OF_CONFIDENCES
     columns = [card.printed([name for name in card if name in shown]) for card in cards.values()]
     lines = [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return terminal_table([["", *cards], *lines])
+    return aligned_table([["", *cards], *lines]).splitlines()
 
 
 def rows(
@@ -455,7 +475,8 @@ def _show_comparison(comparison: "Comparison", learned: Rows | None, name: str) 
     for method, test in comparison.calibration_tests.items():
         gaps = class_gaps(comparison.rows(method))
         show(*_verdict_lines(f"{method}: ", test, comparison.scorecards[method], gaps))
-    show("", terminal_table(cells, STARRED if comparison.best else ""), "")
+    starred = [STARRED] if comparison.best else []
+    show("", *aligned_table(cells).splitlines(), *starred, "")
     for finding in findings(comparison, learned):
         show(f"attention: {finding.subject}: {finding.found}. {finding.advice}".strip())
     for line in comparison.remarks():

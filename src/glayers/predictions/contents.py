@@ -42,10 +42,7 @@ _READ_WITH: Mapping[str, tuple[str, ...]] = {
     "confidence": ("correct", "weights", "groups", "counts"),
 }
 _TRUE_OR_FALSE = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
-_STATED = (
-    "a number, such as 0.9 or 90%, or a word whose number you give as stated= (on the command line --stated "
-    "likely=0.7,sure=0.95)"
-)
+_STATED = "a number, such as 0.9 or 90%, or a word of stated= (on the command line --stated likely=0.7,sure=0.95)"
 _NO_CORRECT = "holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0"
 _NO_LABELS = (
     f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give labels= or "
@@ -209,14 +206,8 @@ def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dic
     >>> keys_of_fields(["z", "y", "date"])
     {'logits': 'z', 'labels': 'y'}
     """
-    keys: dict[str, str] = {}
     found = list(names)
-    for key in found:
-        name = known.get(key)
-        if name in keys:
-            raise BadFile(f"both {keys[name]!r} and {key!r} are {name}; keep one of them")
-        if name is not None:
-            keys[name] = key
+    keys = keys_by_field(found, known)
     for scores, others in _READ_WITH.items():
         if scores in keys:
             return {name: keys[name] for name in (scores, *others) if name in keys}
@@ -226,6 +217,18 @@ def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dic
         f"{listed(words)}, and labels; or confidence and correct. For keys such as logits_test, say part= (on the "
         f"command line --part)"
     )
+
+
+def keys_by_field(names: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the one key of each field."""
+    keys: dict[str, str] = {}
+    for key in names:
+        name = known.get(key)
+        if name in keys:
+            raise BadFile(f"both {keys[name]!r} and {key!r} are {name}; keep one of them")
+        if name is not None:
+            keys[name] = key
+    return keys
 
 
 def keys_of_part(names: Iterable[str], part: str | None) -> dict[str, str]:

@@ -170,15 +170,8 @@ def _text_of(path: Path) -> bytes:
 
 def read_json_lines(path: Path, reading: Reading) -> Iterator[Contents]:
     """Read a log of one JSON object per line."""
-    yield contents_of_records(_records_of_lines(_text_of(path)), reading)
-
-
-def _records_of_lines(text: bytes) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            with errors_as_bad_file(f"line {number}"):
-                record = json.loads(line)
-            yield f"line {number}", record
+    lines = enumerate(_text_of(path).splitlines(), 1)
+    yield contents_of_records(((f"line {number}", line) for number, line in lines if line.strip()), reading)
 
 
 def write_npz(stream: io.BytesIO, contents: Contents) -> None:
@@ -273,9 +266,23 @@ class _Columns:
                 continue
             missing = () if name in SCORES else _MISSING
             values[name] = np.stack([_numbers(cells[column], column, place, missing) for column in columns], axis=1)
-        if self.classes:
+        if len(self.classes) == 1 and "labels" in values:
+            values["labels"] = self._of_two_classes(values["labels"])
+        if len(self.classes) > 1:
             values["class_names"] = list(self.classes)
         return contents_of(values, reading, others, cell)
+
+    def _of_two_classes(self, labels: Array) -> Array:
+        """Name class 0 by the first label that is not the name of the column; until then, write class 1 as a number."""
+        if labels.dtype != object:
+            return labels
+        (positive,) = self.classes
+        words = [str(label).strip() for label in labels]
+        for word in words:
+            if word not in (positive, *_MISSING) and np.isnan(number_of(word, {})):
+                self.classes = (word, positive)
+                return labels
+        return object_array(["1" if word == positive else word for word in words])
 
 
 def _numbers(cells: Array, column: str, place: Callable[[int], str], missing: Collection[str]) -> Array:
@@ -303,10 +310,10 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
     prefix = key.removesuffix(_EACH_CLASS)
     classes = [column.removeprefix(prefix).removeprefix("_") for column in columns]
     numbered = [name for name in classes if number_of(name, {}) % 1 == 0]
-    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
+    if len(columns) == 1:  # a binary model with one score, whose labels name class 0
         if numbered not in ([], ["1"]):
             raise BadFile(f"column {columns[0]!r} stands alone: name it {prefix}_1, or give both classes a column")
-        return columns, ()
+        return columns, () if numbered else tuple(filter(None, classes))
     if "" in classes:
         raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
     if not numbered:
@@ -314,8 +321,7 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
     in_order = list(map(str, range(len(classes))))
     if set(classes) != set(in_order):
         raise BadFile(
-            f"the class number {numbered[0]} of {prefix} is not one of a full set: number the classes "
-            f"0..{len(classes) - 1}, or name all of them with words"
+            f"class number {numbered[0]} of {prefix}: number the classes 0..{len(classes) - 1}, or name all of them"
         )
     return [f"{prefix}_{number}" for number in in_order], ()  # label 2 must mean column logit_2
 

@@ -10,7 +10,7 @@ Questions may have different numbers of options: the missing ones are impossible
 refused.
 """
 
-import re
+import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from glayers.checks import check_probabilities
 from glayers.errors import BadFile, GlayersWarning, listed, shown
 from glayers.files import check_size, errors_as_bad_file
 from glayers.predictions.contents import (
-    FIELD_WORDS,
     KEYS,
     SCORES,
     Contents,
     Reading,
     contents_of,
+    keys_by_field,
     keys_of_fields,
     real_numbers,
 )
@@ -36,25 +36,18 @@ from glayers.predictions.predictions import warn_of_certainty
 from glayers.text_tables import plural
 
 _LINE_KEYS = {key: name for key, name in KEYS.items() if name != "class_names"} | {"answer": "labels"}
-_LABEL_KEYS = ("answer", *FIELD_WORDS["labels"])
 _LOG_KEYS = ("log_probabilities", "logprobs", "log_likelihoods")
 _HARNESS = "filtered_resps"  # the key that only logs of the harness have
 _LEAST_PROBABILITY = 1e-12  # of an option that a question has
-_NO_OPTIONS = (
-    "says nowhere which options the question has; give them as a list under `options`, or for all lines as options= "
-    "(on the command line --options A,B,C,D)"
-)
-_NO_LOGPROBS = "has no top_logprobs; ask the server for logprobs and as many top_logprobs as it gives"
+_FOR_ALL = "as options= (on the command line --options A,B,C,D)"
 _GENERATED = "holds generated text, not log-probabilities of choices; write confidence and correct instead"
-_ALONE = "ask the model for the option alone, or leave the line out"
 _MARKS = " \t\r\n▁Ġ.,:;()[]*\"'`"  # tokenizers write a space in front of a word as ▁ or Ġ
-_SEVERAL = re.compile(r"(\W*+)(?:(or|and)\b\W*+)?(\w+)")  # after an option: marks, a conjunction, the next word
-_REFUTED = re.compile(r"[ \"'`)*]*+(?:\w++ +){0,2}(?:not|wrong|incorrect|false|cannot|\w*n't)\b")  # after an option
-_DENIED = re.compile(r"(?:\bnot|n't)\W*$")  # before an option
+_ALONE = "ask the model for the option alone"
+_PREFIXES = ("", "answer")  # Inspect asks a model to begin with ANSWER:
 _ROUNDING = 0.01  # of log-probabilities, which servers may compute with three digits
 _NOT_RETURNED = -9999.0  # what OpenAI writes for the sampled token if it is not among the likeliest
 _LEAST_LEFT = 1e-6  # what all returned tokens leave is not known better
-_Tops: TypeAlias = Sequence[tuple[str, float]]  # the likeliest tokens, with log-probabilities
+_Tops: TypeAlias = Iterable[tuple[str, Any]]  # the likeliest tokens, with log-probabilities
 
 
 @dataclass(frozen=True)
@@ -68,27 +61,28 @@ class _Row:
     by_name: bool = False  # the names, not their order, say which options of different questions are the same
 
     @property
-    def shape(self) -> tuple[bool, bool]:
-        """What all lines have in common: whether scores go by name, and whether a label is a list."""
-        return self.by_name, isinstance(self.fields.get("labels"), list)
+    def kind(self) -> str:
+        """What all lines must have in common."""
+        kind = listed(sorted(self.fields))
+        if self.by_name:
+            kind += ", scores by name"
+        if isinstance(self.fields.get("labels"), list):
+            kind += ", a list of labels"
+        return kind
 
 
 def contents_of_records(records: Iterable[tuple[str, Any]], reading: Reading) -> Contents:
-    """Return the contents of a log, given where each record stands."""
+    """Return the contents of a log, given where each record stands, read or as a line of JSON."""
     rows: list[_Row] = []
     places: list[str] = []
-    first: Any = None
-    for where, record in records:
-        with errors_as_bad_file(where):
+    for where, given in records:
+        with errors_as_bad_file(where, way_out=f", or remove {where} to read the rest"):
+            record = json.loads(given) if isinstance(given, bytes) else given
             row = _row_of(record, reading)
-            first_row = rows[0] if rows else row
-            if first_row.fields.keys() != row.fields.keys():
-                raise BadFile(
-                    f"has {listed(sorted(row.fields))}, but earlier lines have {listed(sorted(first_row.fields))}"
-                )
-            if first_row.shape != row.shape:
-                raise BadFile("has a list where other lines have a name, a number or scores by name; write all alike")
-        first = first or record
+            if rows and row.kind != rows[0].kind:
+                raise BadFile(f"has {row.kind}, but earlier lines have {rows[0].kind}; write all alike")
+        if not rows:
+            first = record
         if _HARNESS in record and record.get("filter") != first.get("filter"):
             continue  # a harness writes every question once for each filter; the first filter is read
         rows.append(row)
@@ -117,9 +111,8 @@ def _warn_of_assumed(rows: list[_Row]) -> None:
     n_rows = sum(row.n_assumed > 0 for row in rows)
     if n_rows:
         warnings.warn(
-            f"in {plural(n_rows, 'question')} of {len(rows):,}, an option is not among the returned tokens. It is "
-            f"taken to be as likely as it can be: as the last token returned, or as what all returned ones leave. Ask "
-            f"for more top_logprobs to know it",
+            f"in {plural(n_rows, 'question')} of {len(rows):,}, an option is not among the returned tokens, and taken "
+            f"to be as likely as it can be. Ask for more top_logprobs to know it",
             GlayersWarning,
             stacklevel=2,
         )
@@ -132,8 +125,7 @@ def _common_names(rows: list[_Row]) -> tuple[str, ...]:
         words = {_word(name).casefold() for name in names}
         if len(words) < len(names):
             raise BadFile(
-                f"the names {listed(names)} are the same word in several forms, as tokens are: say which options the "
-                f"questions have as options= (on the command line --options A,B,C,D)"
+                f"the names {listed(names)} are one word in several forms, as tokens are: give the options {_FOR_ALL}"
             )
         return tuple(names)
     longest = max((row.options for row in rows), key=len)
@@ -187,28 +179,29 @@ def _plain_row(record: dict[str, Any], reading: Reading) -> _Row:
     """Return a line with the keys of an `.npz`, in the singular or not, and scores as a list or by name."""
     keys = keys_of_fields(record, _LINE_KEYS)
     fields = {name: record[key] for name, key in keys.items()}
+    name = next(iter(fields))  # the scores come first
+    scores = fields[name]
+    if name not in SCORES:
+        return _Row(fields, _others(record))
     names = tuple(map(str, _values(record.get("class_names"))))
-    by_name = False
-    for name in fields.keys() & set(SCORES):
-        scores = fields[name]
-        choices = names or _values(record.get("choices"))
-        if isinstance(scores, dict):
-            options = _options(record, reading)
-            if options and name == "logits":
-                scored, n_assumed = _option_scores(_tops_of(scores.items()), "", options)
-                return _Row(fields | _answered(record, scored, options), _others(record), options, n_assumed)
-            choices = names = tuple(scores)
-            scores = _values(scores)
-            by_name = True
-        fields[name] = _scores(keys[name], scores)
-        if keys[name] in _LOG_KEYS and fields[name].max() > _ROUNDING:
-            raise BadFile(f"{keys[name]} must not be above 0; got {shown(scores)}: name other scores logits")
-        if isinstance(fields.get("labels"), list) and by_name:
-            raise BadFile("has a list of labels for scores by name; give the scores as a list too")
-        if "labels" in fields and not isinstance(fields["labels"], list):  # 0 or 1, or a probability, of each class
-            label = fields["labels"]
-            is_name = by_name or (isinstance(label, str) and label in names)  # a class may be named 0 or 000
-            fields["labels"] = _place(label, len(scores), choices, is_name)
+    by_name = isinstance(scores, dict)
+    if by_name:
+        options = _options(record, reading)
+        if options and name == "logits":
+            answered, n_assumed = _answered(record, scores.items(), "", options)
+            return _Row(fields | answered, _others(record), options, n_assumed)
+        names = tuple(scores)
+        scores = list(scores.values())
+    fields[name] = _scores(keys[name], scores)
+    if keys[name] in _LOG_KEYS and fields[name].max() > _ROUNDING:
+        raise BadFile(f"{keys[name]} must not be above 0; got {shown(scores)}: name other scores logits")
+    label = fields.get("labels")
+    if not isinstance(label, list):  # 0 or 1, or a probability, of each class
+        if "labels" in fields:
+            choices = names or _values(record.get("choices"))
+            fields["labels"] = _place(label, len(scores), choices, is_name=by_name or label in names)
+    elif by_name:
+        raise BadFile("has a list of labels for scores by name; give the scores as a list too")
     return _Row(fields, _others(record), names, by_name=by_name)
 
 
@@ -220,11 +213,8 @@ def _others(record: Mapping[str, Any]) -> dict[str, Any]:
 def _server_row(record: dict[str, Any], response: dict[str, Any], reading: Reading) -> _Row:
     """Return the answer of a server, with the options and the label that the user has added."""
     options = _options(record, reading)
-    _, scores, n_assumed = _read_answer(response, options)
-    fields = _answered(record, scores, options)
-    for key, name in _LINE_KEYS.items():
-        if key in record and name in ("weights", "groups", "counts"):
-            fields[name] = record[key]
+    token, tops = _step_of_answer(response, options)
+    fields, n_assumed = _answered(record, tops, token, options)
     return _Row(fields, _simple(record, _LINE_KEYS), options, n_assumed)
 
 
@@ -232,15 +222,15 @@ def _inspect_row(record: dict[str, Any], reading: Reading) -> _Row:
     """Return a sample of Inspect, whose options are letters unless others are given."""
     letters = [chr(ord("A") + number) for number in range(len(_values(record.get("choices"))))]
     options = _options({"options": letters} if letters and reading.options is None else {}, reading)
-    chosen, scores, n_assumed = _read_answer(record["output"], options)
+    token, tops = _step_of_answer(record["output"], options)
+    chosen = _option_of(token, options)
     for score in _values(record.get("scores")):
         answer = _option_of(str(score.get("answer")), options) if isinstance(score, dict) else None
         if answer not in (None, chosen):
             raise BadFile(
-                f"the tokens say {chosen!r}, but the scorer read {answer!r}. If the choices were shuffled, the tokens "
-                f"name shuffled letters: run the task without shuffling"
+                f"the tokens say {chosen!r}, but the scorer read {answer!r}: run the task without shuffling choices"
             )
-    fields = _answered({"answer": _only(record.get("target"))}, scores, options)
+    fields, n_assumed = _answered({"answer": record.get("target")}, tops, token, options)
     if record.get("id") is not None:
         fields["groups"] = record["id"]  # epochs ask the same question again
     return _Row(fields, _simple(record, {"target"}), options, n_assumed)
@@ -254,7 +244,7 @@ def _lighteval_row(record: dict[str, Any]) -> _Row:
     scores = _scores("logprobs of model_response", record["model_response"].get("logprobs"))
     if len(scores) != len(_values(document.get("choices"))) or len(scores) < 2:
         raise BadFile(_GENERATED)
-    label = _place(_only(document.get("gold_index")), len(scores))
+    label = _place(document.get("gold_index"), len(scores))
     metric = record.get("metric")
     _refuse_other_accuracy(scores, label, metric.get("acc") if isinstance(metric, dict) else None)
     return _Row({"logits": scores, "labels": label}, _simple(document, ()) | _simple(record, ()))
@@ -282,8 +272,8 @@ def _refuse_other_accuracy(scores: Array, label: int, accuracy: Any) -> None:
     is_known = isinstance(accuracy, int | float)
     if len(best) == 1 and is_known and (best[0] == label) != (accuracy == 1):
         raise BadFile(
-            f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}: this "
-            f"task scores in another way; write lines with logprobs and label instead"
+            f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}: the "
+            f"task scores otherwise; write lines with logprobs and label instead"
         )
 
 
@@ -298,100 +288,78 @@ def _options(record: dict[str, Any], reading: Reading) -> tuple[str, ...]:
     return options
 
 
-def _answered(record: dict[str, Any], scores: Array, options: tuple[str, ...]) -> dict[str, Any]:
-    """Return the scores of a question and, if its answer is known, its label."""
+def _answered(record: dict[str, Any], tops: _Tops, chosen: str, options: tuple[str, ...]) -> tuple[dict[str, Any], int]:
+    """Return the scores of all options with what the user has added, and how many scores were assumed."""
+    scores, n_assumed = _option_scores(tops, chosen, options)
     fields: dict[str, Any] = {"logits": scores}
-    known = {key: record[key] for key in _LABEL_KEYS if record.get(key) is not None}
-    if len(known) > 1:
-        raise BadFile(f"has {listed(known)}, which all mean the right option; keep one of them")
-    for answer in known.values():
-        are_numbers = all(option.isdecimal() for option in options)  # 2 means the option named 2
-        fields["labels"] = _place(answer, len(options), options, is_name=are_numbers)
-    return fields
+    for name, key in keys_by_field(record, _LINE_KEYS).items():
+        value = record[key]
+        if name == "labels" and value is not None:
+            are_numbers = all(option.isdecimal() for option in options)  # 2 means the option named 2
+            fields[name] = _place(value, len(options), options, is_name=are_numbers)
+        elif name in ("weights", "groups", "counts"):
+            fields[name] = value
+    return fields, n_assumed
 
 
-def _read_answer(response: dict[str, Any], options: tuple[str, ...]) -> tuple[str | None, Array, int]:
-    """Return the option that an answer names, log-probabilities of all options, and how many were not returned."""
+def _step_of_answer(response: dict[str, Any], options: tuple[str, ...]) -> tuple[str, _Tops]:
+    """Return the token that names the option, and the likeliest tokens in its place."""
     if not options:
-        raise BadFile(_NO_OPTIONS)
+        raise BadFile(f"says nowhere which options there are; give them as a list under `options`, or {_FOR_ALL}")
     choices = response.get("choices") or [{}]
     if len(choices) > 1:
         raise BadFile(f"has {len(choices)} answers to one question; ask for one (n=1)")
     logprobs = choices[0].get("logprobs") or {}
     tokens = logprobs.get("tokens") or []
-    tops = [_tops_of((top or {}).items()) for top in logprobs.get("top_logprobs") or [None] * len(tokens)]
+    tops = [list((top or {}).items()) for top in logprobs.get("top_logprobs") or [None] * len(tokens)]
     steps = logprobs.get("content")  # of a chat
     if steps:
         tokens = [step["token"] for step in steps]
-        tops = [_tops_of((top["token"], top["logprob"]) for top in step.get("top_logprobs") or ()) for step in steps]
+        tops = [[(top["token"], top["logprob"]) for top in step.get("top_logprobs") or ()] for step in steps]
     if not tokens or not all(tops):
-        raise BadFile(_NO_LOGPROBS)
+        raise BadFile("has no top_logprobs; ask the server for logprobs and as many top_logprobs as it gives")
     place = _place_of_answer(tokens, options)
-    scores, n_assumed = _option_scores(tops[place], tokens[place], options)
-    if place == len(tokens) - 1:  # what would have followed is unknown
-        _refuse_beginning(tokens[place], {_option_of(token, options) for token, _ in tops[place]}, options)
-    return _option_of(tokens[place], options), scores, n_assumed
-
-
-def _refuse_beginning(token: str, returned: Collection[str | None], options: tuple[str, ...]) -> None:
-    """Refuse a token that is the beginning of an option, unless both are options that were returned as one token."""
-    word = _word(token)
-    longer = [option for option in options if option != word and option.casefold().startswith(word.casefold())]
-    if _option_of(token, options):
-        longer = [option for option in longer if option not in returned]
-    if word and longer:
-        raise BadFile(
-            f"the answer {shown(token)} may be the beginning of the option {longer[0]!r}, or another case of it: an "
-            f"option must be one token, written as under options; {_ALONE}"
-        )
+    rest = "".join(tokens[place + 1 :])
+    _refuse_beginning(tokens[place], rest, [token for token, _ in tops[place]], options)
+    return tokens[place], tops[place]
 
 
 def _place_of_answer(tokens: list[str], options: tuple[str, ...]) -> int:
-    """Return which token names the option: the first word, or else the first option after the last word "answer"."""
-    text = ""
-    starts = []
-    for token in tokens:
-        starts.append(len(text))
-        text += re.sub("[▁Ġ]", " ", token)
-    place = next((place for place, token in enumerate(tokens) if _word(token)), 0)
-    first = tokens[place]
-    if _option_of(first, options) is None and len(tokens) > 1:
-        said = text.casefold().rfind("answer")
-        after = [
-            place for place, start in enumerate(starts) if start > said >= 0 and _option_of(tokens[place], options)
-        ]
-        if not after:
-            raise BadFile(
-                f"the answer begins with {shown(first)} and names none of the options {listed(options)} after the word "
-                f"answer; {_ALONE}"
-            )
-        place = after[0]
-    word = _word(tokens[place])
-    rest = text[starts[place] + len(tokens[place]) :]
-    several = _SEVERAL.match(rest)
-    denied = _DENIED.search(text[: starts[place]])
-    is_listed = several and (several[2] or re.search("[,/&]", several[1])) and several[3] in options
-    goes_on = tokens[place][-1:].isalnum() and rest[:1].isalnum()  # as in "A" and "pple"
-    is_article = word in ("A", "I") and re.match(r" +[a-z]", rest)
-    if goes_on or is_article or denied or is_listed or _REFUTED.match(rest):
-        raise BadFile(
-            f"the answer {shown(text[starts[place] :][:40])} may mean another word or several options; {_ALONE}"
-        )
-    return place
+    """Return which token names the option: that of the first word, or of the first one after ANSWER."""
+    said = ""
+    for place, token in enumerate(tokens):
+        if said.casefold() in _PREFIXES and _option_of(token, options):
+            return place
+        said = _word(said + token)
+    raise BadFile(
+        f"the answer must begin with one of the options {listed(options)}, not {shown(''.join(tokens))}; {_ALONE}"
+    )
 
 
-def _option_scores(top: _Tops, chosen: str, options: tuple[str, ...]) -> tuple[Array, int]:
+def _refuse_beginning(token: str, rest: str, returned: list[str], options: tuple[str, ...]) -> None:
+    """Refuse a token that the next one continues, or whose continuation as another option is not known."""
+    unseen = set(options) - {_option_of(other, options) for other in (token, *returned)}
+    begins = any(option.casefold().startswith(_word(token).casefold()) for option in unseen)
+    goes_on = token[-1:].isalnum() and rest.replace("Ġ", " ")[:1].isalnum()  # as in "A" and "pple"
+    if goes_on or (begins and not rest):
+        raise BadFile(f"the token {shown(token)} may be the beginning of another word; {_ALONE}")
+
+
+def _option_scores(tops: _Tops, chosen: str, options: tuple[str, ...]) -> tuple[Array, int]:
     """Return a log-probability of each option from those of the likeliest tokens, and how many were not among them.
 
     An option that was not returned is at most as likely as the last token returned, and as all tokens that were not
     returned; it gets the lower of the two. A sampled token may be returned although it is less likely, so it does not
     count as the last.
     """
+    tokens = dict.fromkeys(tops)  # a server may return one twice
+    given = _scores("log-probabilities", [score for _, score in tokens])
+    top = [(token, score) for (token, _), score in zip(tokens, given.tolist(), strict=True) if score > _NOT_RETURNED]
+    names = listed(token for token, _ in top)
     total = np.logaddexp.reduce([score for _, score in top])
     if total > _ROUNDING:
         raise BadFile(
-            f"the probabilities of the tokens {listed([token for token, _ in top])} sum to {np.exp(total):.3g}: these "
-            f"are no log-probabilities, or tokens are given twice"
+            f"the tokens {names} have probabilities that sum to {np.exp(total):.3g}: these are no log-probabilities"
         )
     chances: dict[str, float] = {}
     for token, score in top:
@@ -399,22 +367,10 @@ def _option_scores(top: _Tops, chosen: str, options: tuple[str, ...]) -> tuple[A
         if option is not None:
             chances[option] = float(np.logaddexp(chances.get(option, -np.inf), score))
     if not chances:
-        raise BadFile(
-            f"none of the options {listed(options)} is among the tokens {listed([token for token, _ in top])}"
-        )
+        raise BadFile(f"none of the options {listed(options)} is among the tokens {names}")
     left = float(np.log(max(1 - np.exp(total), _LEAST_LEFT)))
     lowest = min([left, *(score for token, score in top if token != chosen)])
     return np.array([chances.get(option, lowest) for option in options]), len(options) - len(chances)
-
-
-def _tops_of(pairs: Iterable[tuple[str, Any]]) -> _Tops:
-    """Return tokens with their log-probabilities, each once, but not those that the server did not score."""
-    tops = dict.fromkeys(pairs)
-    if not tops:
-        return []
-    scores = _scores("log-probabilities", [score for _, score in tops]).tolist()
-    tokens = [token for token, _ in tops]
-    return [(token, score) for token, score in zip(tokens, scores, strict=True) if score > _NOT_RETURNED]
 
 
 def _option_of(token: str, options: tuple[str, ...]) -> str | None:
@@ -435,10 +391,9 @@ def _word(token: str) -> str:
     return token.strip(_MARKS)
 
 
-def _simple(record: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+def _simple(record: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Return what is text or a number, such as an id, but not the long parts of a log."""
-    words = {*known, "options"}
-    return {key: value for key, value in record.items() if key not in words and not isinstance(value, dict | list)}
+    return {key: value for key, value in record.items() if key not in known and not isinstance(value, dict | list)}
 
 
 def _scores(name: str, values: Any) -> Array:
@@ -457,33 +412,25 @@ def _values(arguments: object) -> list[Any]:
     return arguments if isinstance(arguments, list) else []
 
 
-def _only(target: Any) -> Any:
-    """Return the one item of a list, and anything else as it is."""
-    return target[0] if isinstance(target, list) and len(target) == 1 else target
-
-
 def _place(target: Any, n_choices: int, texts: Sequence[Any] = (), is_name: bool = False) -> int:
     """Return the number of the right choice, given by its text, its number or its letter; a name is a text."""
+    if isinstance(target, list) and len(target) == 1:
+        target = target[0]
     word = str(target).strip()
     choices = [str(text).strip() for text in texts]
     same = [place for place, choice in enumerate(choices) if choice == word]
     same = same or [place for place, choice in enumerate(choices) if choice.casefold() == word.casefold()]
     letter = word.strip("().:").upper()
-    number = -1
+    named_by_letters = any(len(choice) == 1 and choice.isalpha() for choice in choices)
+    places = set(same)
     if not is_name and word.isdecimal():
-        number = int(word)
-    elif (
-        not is_name and not same and len(letter) == 1 and not any(len(text) == 1 and text.isalpha() for text in choices)
-    ):
-        number = ord(letter) - ord("A")
-    is_number = 0 <= number < n_choices
-    if isinstance(target, str | int) and len(same) == 1 and (number == same[0] or not is_number):
-        return same[0]
-    if is_number and not same:
-        return number
-    if is_number:
-        raise BadFile(
-            f"the answer {shown(target)} is the text of choice {same} and the number of another; give its letter"
-        )
+        places.add(int(word))
+    elif not is_name and not same and not named_by_letters and len(letter) == 1:
+        places.add(ord(letter) - ord("A"))
+    possible = places & set(range(n_choices))
+    if len(possible) == 1 and isinstance(target, str | int):
+        return possible.pop()
+    if len(possible) > 1:
+        raise BadFile(f"the answer {shown(target)} means the choices {sorted(possible)}; give the letter of one")
     of = f": {listed(choices)}" if choices else ""
     raise BadFile(f"the answer {shown(target)} is not one of the {n_choices} choices, by number, letter or text{of}")
