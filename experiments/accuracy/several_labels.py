@@ -7,6 +7,7 @@ trained classifier: logistic regressions on scikit-learn's multi-label problem. 
 mean over draws of new labels, given the true probabilities of 10,000 new rows; the last one is scored on labels.
 """
 
+import argparse
 import csv
 import warnings
 from pathlib import Path
@@ -113,4 +114,5 @@ def as_markdown(lines: list[list[Any]]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

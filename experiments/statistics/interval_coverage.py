@@ -5,6 +5,7 @@ those of the network, or one scale and one shift per class, a matrix, or a bend 
 a factor of 1.5. Coverage is that of the predicted class, and of all classes with a probability of more than 1 %.
 """
 
+import argparse
 import csv
 import warnings
 from pathlib import Path
@@ -72,4 +73,5 @@ TRUTHS = {
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

@@ -6,6 +6,7 @@ calibrated for the weighted rows. In some cells the weights have another factor,
 on the label. Lines in the file are kept. Fifteen minutes on one thread.
 """
 
+import argparse
 import csv
 from collections.abc import Callable
 from functools import partial
@@ -74,4 +75,5 @@ def markdown(lines: list[list[Any]]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

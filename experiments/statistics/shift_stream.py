@@ -6,6 +6,7 @@ The rows are the sample data. Each stream draws 5,000 rows to calibrate on; the 
 labels. Every batch is tested on its own, at the level stated.
 """
 
+import argparse
 import csv
 from collections.abc import Callable
 from pathlib import Path
@@ -72,4 +73,5 @@ def stream(name: str, rows: int, level: float) -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

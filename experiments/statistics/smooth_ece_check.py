@@ -6,6 +6,8 @@ The sharper the model, the more its scores crowd at 1. relplot evaluates the smo
 both ends, and weights them by the smoothed density there.
 """
 
+import argparse
+
 import numpy as np
 import relplot
 from scipy.optimize import brentq
@@ -53,4 +55,5 @@ def direct(scores: np.ndarray, hits: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

@@ -5,6 +5,7 @@ predicts softmax(sharpness * z). With confident noise, the model is sure and one
 The true errors come from many rows, with true probabilities in the place of labels. About two minutes on one core.
 """
 
+import argparse
 import csv
 from pathlib import Path
 from typing import NamedTuple
@@ -143,4 +144,5 @@ def true_errors(cell: Cell, metrics: list[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

@@ -5,6 +5,7 @@ classes. Overconfidence is stated in points: mean confidence minus accuracy. The
 level, whose alarm is its first rejection.
 """
 
+import argparse
 import csv
 from pathlib import Path
 from typing import Any
@@ -96,4 +97,5 @@ def summary(days: list[float]) -> list[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # no options but --help
     main()

@@ -161,6 +161,26 @@ def a_fit_repeats_and_leaves_its_input_alone(trial: Trial) -> None:
     assert_array_equal(other.predict_proba(z), one.predict_proba(z))
 
 
+def the_ranking_is_kept_if_promised(trial: Trial) -> None:
+    """A method that says it keeps the ranking never changes the order of the classes in a row."""
+    kind = type(trial.calibrator)
+    if all(method.keeps == "nothing" for method in kind.methods):
+        return
+    z, _ = tilted_rows()
+    order = np.argsort(z, axis=1)
+    ranked = np.take_along_axis(trial.fitted().transform(z), order, axis=1)
+    _require((np.diff(ranked, axis=1) >= 0).all(), "the order of the classes changes")
+
+
+def a_fit_sets_nothing_itself(trial: Trial) -> None:
+    """`_fit` returns what it found, and sets no attribute: other calibrators build on it."""
+    unfitted = clone(trial.calibrator)
+    before = set(vars(unfitted))
+    unfitted._fit(Predictions(*tilted_rows()))
+    changed = sorted(set(vars(unfitted)) - before)
+    _require(not changed, f"_fit changes the calibrator: {', '.join(changed)}")
+
+
 def a_common_factor_of_weights_changes_nothing(trial: Trial) -> None:
     """Weights are relative: weights of 8 in all rows are no weights."""
     z, labels = tilted_rows()
@@ -248,6 +268,8 @@ LAWS = {
         a_constant_per_row_changes_nothing,
         ways_to_a_prediction_agree,
         a_fit_repeats_and_leaves_its_input_alone,
+        the_ranking_is_kept_if_promised,
+        a_fit_sets_nothing_itself,
         a_common_factor_of_weights_changes_nothing,
         a_class_without_rows_keeps_a_small_probability,
         an_impossible_class_has_probability_0,

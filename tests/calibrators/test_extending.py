@@ -117,6 +117,10 @@ def test_rows_of_a_missing_class_weights_and_one_logit_reach_an_object() -> None
     assert OutsideCalibrator(LogisticRegression(), "logits").fit(one, hits).predict_proba(one).shape == (240, 2)
 
 
+def test_a_function_is_named_without_its_address() -> None:
+    assert repr(OutsideCalibrator(squared)) == "OutsideCalibrator(calibrator=squared)"
+
+
 def test_what_an_object_cannot_do_is_said(tmp_path: Path) -> None:
     import torch
 
@@ -196,7 +200,7 @@ def test_a_calibrator_that_breaks_laws_is_told_which() -> None:
     with pytest.raises(AssertionError) as caught:
         check_calibrator(Broken())
     assert {line.split(":")[0] for line in str(caught.value).splitlines()} == {"a_constant_per_row_changes_nothing"}
-    assert len(LAWS) == 12
+    assert len(LAWS) == 14
 
 
 # Installed packages
@@ -259,6 +263,20 @@ def test_a_package_may_name_a_method_and_a_metric_in_one_module(tmp_path: Path) 
     assert "left out" not in scored.stderr
 
 
+def test_a_class_that_breaks_its_promise_of_rankings_or_changes_itself_fails_its_check() -> None:
+    class Reversed(Halved):
+        methods = (Method("reversed", "Reverses all logits", "ranking"),)
+
+        def _fit(self, given: Predictions) -> Fitted:  # noqa: ARG002
+            self.seen = True
+            return Fitted(Chain((Reference(), Scale(np.array(-1.0)))), "reversed", attributes={"rows_": 0})
+
+    with pytest.raises(AssertionError) as broken:
+        check_calibrator(Reversed())
+    assert "the_ranking_is_kept_if_promised: AssertionError: the order of the classes changes" in str(broken.value)
+    assert "_fit changes the calibrator: seen" in str(broken.value)
+
+
 # What goes wrong there
 
 
@@ -282,6 +300,7 @@ def fails(reason: Any) -> type[Calibrator]:
         (ZeroDivisionError("no rows"), "Failing could not be fitted, ZeroDivisionError: no rows"),
         (GlayersError("of its own"), "of its own"),
         (None, "Failing could not be fitted, AttributeError: .* has no attribute 'map'"),
+        (Fitted(np.sqrt, "root"), "Failing could not be fitted, TypeError: the map of Fitted must be a Chain of steps"),  # type: ignore[arg-type]
         (Fitted(Chain((Diagonal(np.ones(5), np.zeros(5)),)), "wide"), "Failing could not be fitted, ValueError: "),
         (Fitted(Chain((Dense(np.ones((3, 2)), np.zeros(2)),)), "narrow"), "its map must give 3 logits per row; got"),
         (Fitted(Chain((Scale(np.array(np.nan)),)), "nan"), r"its map must give 3 logits per row; got array\(\[\[nan"),

@@ -151,6 +151,16 @@ def test_letters_have_the_size_that_journals_ask_for_at_any_width(kind: str, wid
     check_text_stays_inside(figure)
 
 
+def test_many_panels_in_a_narrow_column_go_below_each_other() -> None:
+    given, labels = methods(n=60)
+    panels = {f"method {number}": next(iter(given.values())) for number in range(5)}
+    figure = plots.figure("reliability", panels, labels, width=3.3)
+    figure.draw_without_rendering()
+    assert [axes.get_subplotspec().get_geometry()[:2] for axes in figure.axes] == [(3, 2)] * 5  # type: ignore[union-attr]
+    assert min(axes.get_window_extent().width for axes in figure.axes) > 0.9 * figure.dpi  # inches
+    check_text_stays_inside(figure)
+
+
 @pytest.mark.parametrize("kind", FIGURES)
 def test_type_in_the_pdf_of_a_column_has_at_least_6_5_and_at_most_8_points(kind: str) -> None:
     given, labels = methods(n=60)

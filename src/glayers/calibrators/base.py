@@ -511,6 +511,8 @@ class Calibrator(Estimator, Predictor, ABC):
         name = type(self).__name__
         try:
             fitted = self._fit(given)
+            if not isinstance(fitted.map, Chain):
+                raise TypeError(f"the map of Fitted must be a Chain of steps; got {shown(fitted.map)}")
             result = with_reference_class(fitted.map(given.logits[:1].astype(np.float64)))
         except GlayersError:
             raise

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -63,7 +64,10 @@ class Estimator:
         """Name the settings that differ from their defaults."""
         settings = []
         for field in fields(self):  # type: ignore[arg-type]
-            value = repr(getattr(self, field.name))
+            setting = getattr(self, field.name)
+            value = repr(setting)
+            if isfunction(setting):  # whose repr holds an address, which differs between runs
+                value = setting.__name__
             if value != repr(field.default):
                 settings.append(f"{field.name}={value}")
         return f"{type(self).__name__}({', '.join(settings)})"

@@ -34,7 +34,10 @@ class OutsideStep(Step):
     def __call__(self, logits: Any) -> Any:
         """Call the object with NumPy arrays."""
         if not isinstance(logits, np.ndarray):
-            raise GlayersError("a calibrator from outside of glayers computes with NumPy alone: pass NumPy arrays")
+            raise GlayersError(
+                "a calibrator from outside of glayers computes with NumPy alone: pass NumPy arrays. It cannot be "
+                "exported or become part of a network"
+            )
         wide = with_reference_class(logits)
         given = np.ascontiguousarray(softmax(wide) if self.takes == "probabilities" else logits)
         try:

@@ -40,6 +40,7 @@ TEXT = 8.0  # points
 SMALL = 7.0  # the least that most journals ask for
 PANEL = 2.6  # inches
 _ACROSS = 4  # panels in a row
+_NARROWEST = 1.6  # inches of a panel: in less, the numbers of an axis overlap
 _FONT = "DejaVu Sans"  # comes with matplotlib, so figures are the same on every machine
 
 # Colours by meaning.
@@ -94,7 +95,8 @@ def figure(
     random_state
         The seed of resamples.
     width
-        The width in inches; by default 2.6 per panel. Letters have 7 or 8 points at any width.
+        The width in inches; by default 2.6 per panel. Letters have 7 or 8 points at any width, and panels that would
+        be narrower than 1.6 inches go to the next line.
 
     Returns
     -------
@@ -160,17 +162,18 @@ def _figure_of(specs: Sequence[Spec], width: float | None, height: float | None 
     across = min(_ACROSS, len(specs))
     panel = 4.2 if names else PANEL  # room for names
     if width is not None:
-        panel = number_between(width, "width", 0, 100) / across
+        across = max(1, min(across, int(number_between(width, "width", 0, 100) / _NARROWEST)))
+        panel = width / across
     if height is None:
         height = max(2.2, panel)
     if names:
         height = 0.22 * len(names) + 0.8
     with style():
-        drawn, panels = grid(len(specs), size=(panel, height))
+        drawn, panels = grid(len(specs), columns=across, size=(panel, height))
         for axes, spec in zip(panels, specs, strict=True):
             draw(axes, spec)
             title(axes, spec.title, spec.note, letters=max(10, int(12 * panel)))
-        return tidy(drawn, panels)
+        return tidy(drawn, panels, columns=across)
 
 
 @contextmanager

@@ -67,7 +67,10 @@ def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = Non
         return Verdict("Not calibrated", _direction(test, card), "bad")
     if gaps is not None and gaps.off:
         names = listed([gaps.names[c] for c in gaps.off], at_most=3)
-        return Verdict("Not in every class", f"the model is not calibrated where it predicts {names}", "fair")
+        off = f"the model is not calibrated where it predicts {names}"
+        if test.verdict == "calibrated":
+            off = f"{test.finding} of all classes together, but {off}"
+        return Verdict("Not in every class", off, "fair")
     if test.rejecting:
         return Verdict(below, test.finding, "fair")
     if test.undecided:

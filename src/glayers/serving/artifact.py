@@ -271,7 +271,9 @@ def structure_of(chain: Chain) -> list[Any]:
     for step in chain.steps:
         name = type(step).__name__
         if STEPS.get(name) is not type(step):
-            raise GlayersError(f"{name} cannot be saved: a file holds steps of glayers, and never code")
+            raise GlayersError(
+                f"{name} cannot be saved: a file holds steps of glayers, and never code or objects of other libraries"
+            )
         if hasattr(step, "branches"):
             structure.append({name: [structure_of(branch) for branch in step.chains()]})
         else:
