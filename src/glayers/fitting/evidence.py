@@ -23,11 +23,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
-from glayers.fitting.floor import fit_floor
+from glayers.fitting.floor import floor_of
 from glayers.fitting.folds import design_effect, draw_rows, row_weights
 from glayers.fitting.parts import (
     CLASSES,
@@ -53,7 +54,7 @@ USUAL: Mapping[str, float] = {
     "context": 200.0,
     "scale": 150.0,
     "shift": 30.0,
-    "matrix": 400.0,
+    "matrix": 200.0,
     "hinges": 1000.0,
     "factor": 4.0,  # around 1; with 0 to 64, the mean held-out loss of 13 sets changes by 0.0005
 }
@@ -193,7 +194,7 @@ def _conjugate_gradients(
 
 def of_each(design: Design, precisions: Mapping[str, float]) -> Floats:
     """Return the precision of every coefficient."""
-    return np.array([precisions[name] for name in design.names])[design.owners] / design.relevance
+    return np.array([precisions[name] for name in design.names])[design.owners]
 
 
 def find_precisions(design: Design, precisions: Floats, point: Floats, most_rounds: int) -> tuple[Floats, Floats]:
@@ -202,17 +203,16 @@ def find_precisions(design: Design, precisions: Floats, point: Floats, most_roun
     Each round takes one Newton step on the log loss.
     """
     owners = design.owners
-    relevance = design.relevance
     usual = np.array([USUAL[name] for name in design.names])
     worth = np.maximum(np.isin(design.names, PAIRS) * np.bincount(owners) * _WORTH_OF_PAIRS, 1.0)
     loss = smooth_loss("log")
     state = PenalisedLoss(design, loss, precisions[owners]).at(point)
     for _ in range(most_rounds):
-        problem = PenalisedLoss(design, loss, precisions[owners] / relevance)
+        problem = PenalisedLoss(design, loss, precisions[owners])
         curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
         state, _, _ = problem.minimise(state, curvature, most_steps=1, enough=0.1)
         kept = problem.precisions * curvature.variances()  # the share of each coefficient that the prior determines
-        squares = state.point**2 / relevance
+        squares = state.point**2
         above = np.bincount(owners, 1 - kept) + worth
         below = np.bincount(owners, squares) + worth / usual
         # Near the fixed point, each step would be this multiple of the one before: go where they would end.
@@ -301,33 +301,17 @@ def fit_parts(
     `precisions` stay as given, without factors; otherwise the rows determine both. `inputs` are those of `basis_of`.
     `factor_error` is the relative standard error of `factor`, which intervals count unless a shared part does.
     """
-    floor, design, sample = _prepared(given, factor, names, inputs)
-    point = np.zeros(design.owners.size)
-    enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
-    found = precisions
-    if found is None:
-        found, point = _start(design, sample)
-        enough = 0.03
-    problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, found))
-    state = problem.at(point)
-    curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
-    state, steps, converged = problem.minimise(state, curvature, enough=enough)
-    point = state.point
-    out_of_fold = None
-    factor_of_pairs = 0.0
-    if folds is not None:
-        kinds = [np.isin(design.names, kind)[design.owners] for kind in KINDS if design.basis.chosen(kind)]
-        added = held_out_scores(problem, state, curvature, folds, kinds, exact=precisions is not None)
-        factors = np.ones(len(kinds))
-        if precisions is None:
-            factors = fit_factors(problem, added)
-        point = point * (factors @ np.array(kinds))
-        out_of_fold = design.base + np.tensordot(factors.astype(added.dtype), added, axes=1)
-        out_of_fold = in_row_blocks(log_softmax, out_of_fold)
-        if design.basis.pairs:
-            factor_of_pairs = float(factors[-1])
+    # The threads of these small products mostly wait for each other: with two, a fit took ten times as long.
+    with threadpool_limits(limits=1, user_api="blas"):
+        floor, design, sample = _prepared(given, factor, names, inputs)
+        found, problem, state, curvature, steps, converged = _solved(design, sample, loss, precisions)
+        point, out_of_fold, factor_of_pairs = state.point, None, 0.0
+        if folds is not None:
+            point, out_of_fold, factor_of_pairs = _held_out(
+                problem, state, curvature, folds, given=precisions is not None
+            )
+        effective, effect, tight, wide = _uncertainty(problem, state, given.groups)
     corrected = Chain((corrected_map(design, point),))
-    effective, effect, tight, wide = _uncertainty(problem, state, given.groups)
     return FittedParts(
         map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
         out_of_fold=out_of_fold,
@@ -338,6 +322,39 @@ def fit_parts(
         converged=converged,
         posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, tight, wide),
     )
+
+
+def _solved(
+    design: Design, sample: Ints, loss: str, precisions: Mapping[str, float] | None
+) -> tuple[Mapping[str, float], PenalisedLoss, State, Curvature, int, bool]:
+    """Return the precisions, the problem they make, and its solution."""
+    point = np.zeros(design.owners.size)
+    enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
+    found = precisions
+    if found is None:
+        found, point = _start(design, sample)
+        enough = 0.03
+    problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, found))
+    state = problem.at(point)
+    curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
+    state, steps, converged = problem.minimise(state, curvature, enough=enough)
+    return found, problem, state, curvature, steps, converged
+
+
+def _held_out(
+    problem: PenalisedLoss, state: State, curvature: Curvature, folds: Ints, *, given: bool
+) -> tuple[Floats, Floats, float]:
+    """Return coefficients times the factors of held-out rows, out-of-fold log-probabilities, and the factor of pairs.
+
+    Factors are 1 if precisions were given.
+    """
+    design = problem.design
+    kinds = [np.isin(design.names, kind)[design.owners] for kind in KINDS if design.basis.chosen(kind)]
+    added = held_out_scores(problem, state, curvature, folds, kinds, exact=given)
+    factors = np.ones(len(kinds)) if given else fit_factors(problem, added)
+    out_of_fold = design.base + np.tensordot(factors.astype(added.dtype), added, axes=1)
+    factor_of_pairs = float(factors[-1]) if design.basis.pairs else 0.0
+    return state.point * (factors @ np.array(kinds)), in_row_blocks(log_softmax, out_of_fold), factor_of_pairs
 
 
 def _uncertainty(
@@ -357,7 +374,7 @@ def _prepared(given: Predictions, factor: float, names: Sequence[str], inputs: s
     """Return the floor, all rows as features, and which of them show spreads and precisions."""
     logits = working_logits(given.logits)
     log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
-    floor = fit_floor(log_p, 1.0, given.weights)
+    floor = floor_of(1.0)
     raised, lowered = floor.split(log_p)
     masks = None
     if lowered.any():
