@@ -23,7 +23,7 @@ from glayers import CALIBRATORS, Predictions, metrics, read_predictions
 from glayers.text_tables import markdown_table
 
 DRAWS = {100: 4, 250: 3, 1_000: 2, 2_500: 2}  # of each number of rows
-SIMULATED = {"simulated_1000x10": (5_000, 10), "simulated_5000x100": (10_000, 100)}
+SIMULATED = {"simulated_10": (5_000, 10), "simulated_100": (10_000, 100)}  # rows and classes
 SCORES = ("nll", "brier", "ks")
 COLUMNS = ("set", "rows", "draw", *SCORES, "seconds")
 

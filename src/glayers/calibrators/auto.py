@@ -81,7 +81,7 @@ class AutoCalibrator(Calibrator):
     Parameters
     ----------
     loss : {"log", "brier"}
-        The loss that parts are fitted and mixed by.
+        The loss that parts are fitted and compared by; they are mixed by the log loss.
     keep_accuracy : bool
         Keep the order of the classes in every row, and so accuracy and every top-k accuracy.
     prior : fitted AutoCalibrator, or a list of them, optional

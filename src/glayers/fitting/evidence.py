@@ -285,6 +285,8 @@ class FittedParts(NamedTuple):
     posterior: Posterior
 
 
+# The threads of these small products mostly wait for each other: with two, a fit took ten times as long.
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # threadpoolctl has no types
 def fit_parts(
     given: Predictions,
     factor: float,
@@ -301,33 +303,7 @@ def fit_parts(
     `precisions` stay as given, without factors; otherwise the rows determine both. `inputs` are those of `basis_of`.
     `factor_error` is the relative standard error of `factor`, which intervals count unless a shared part does.
     """
-    # The threads of these small products mostly wait for each other: with two, a fit took ten times as long.
-    with threadpool_limits(limits=1, user_api="blas"):
-        floor, design, sample = _prepared(given, factor, names, inputs)
-        found, problem, state, curvature, steps, converged = _solved(design, sample, loss, precisions)
-        point, out_of_fold, factor_of_pairs = state.point, None, 0.0
-        if folds is not None:
-            point, out_of_fold, factor_of_pairs = _held_out(
-                problem, state, curvature, folds, given=precisions is not None
-            )
-        effective, effect, tight, wide = _uncertainty(problem, state, given.groups)
-    corrected = Chain((corrected_map(design, point),))
-    return FittedParts(
-        map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
-        out_of_fold=out_of_fold,
-        precisions=found,
-        effective=effective,
-        factor_of_pairs=factor_of_pairs,
-        iterations=steps,
-        converged=converged,
-        posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, tight, wide),
-    )
-
-
-def _solved(
-    design: Design, sample: Ints, loss: str, precisions: Mapping[str, float] | None
-) -> tuple[Mapping[str, float], PenalisedLoss, State, Curvature, int, bool]:
-    """Return the precisions, the problem they make, and its solution."""
+    floor, design, sample = _prepared(given, factor, names, inputs)
     point = np.zeros(design.owners.size)
     enough = 1e-3  # given precisions may be close to 0, and the fit then has flat directions
     found = precisions
@@ -338,23 +314,32 @@ def _solved(
     state = problem.at(point)
     curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
     state, steps, converged = problem.minimise(state, curvature, enough=enough)
-    return found, problem, state, curvature, steps, converged
-
-
-def _held_out(
-    problem: PenalisedLoss, state: State, curvature: Curvature, folds: Ints, *, given: bool
-) -> tuple[Floats, Floats, float]:
-    """Return coefficients times the factors of held-out rows, out-of-fold log-probabilities, and the factor of pairs.
-
-    Factors are 1 if precisions were given.
-    """
-    design = problem.design
-    kinds = [np.isin(design.names, kind)[design.owners] for kind in KINDS if design.basis.chosen(kind)]
-    added = held_out_scores(problem, state, curvature, folds, kinds, exact=given)
-    factors = np.ones(len(kinds)) if given else fit_factors(problem, added)
-    out_of_fold = design.base + np.tensordot(factors.astype(added.dtype), added, axes=1)
-    factor_of_pairs = float(factors[-1]) if design.basis.pairs else 0.0
-    return state.point * (factors @ np.array(kinds)), in_row_blocks(log_softmax, out_of_fold), factor_of_pairs
+    point = state.point
+    out_of_fold = None
+    factor_of_pairs = 0.0
+    if folds is not None:
+        kinds = [np.isin(design.names, kind)[design.owners] for kind in KINDS if design.basis.chosen(kind)]
+        added = held_out_scores(problem, state, curvature, folds, kinds, exact=precisions is not None)
+        factors = np.ones(len(kinds))
+        if precisions is None:
+            factors = fit_factors(problem, added)
+        point = point * (factors @ np.array(kinds))
+        out_of_fold = design.base + np.tensordot(factors.astype(added.dtype), added, axes=1)
+        out_of_fold = in_row_blocks(log_softmax, out_of_fold)
+        if design.basis.pairs:
+            factor_of_pairs = float(factors[-1])
+    corrected = Chain((corrected_map(design, point),))
+    effective, effect, tight, wide = _uncertainty(problem, state, given.groups)
+    return FittedParts(
+        map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
+        out_of_fold=out_of_fold,
+        precisions=found,
+        effective=effective,
+        factor_of_pairs=factor_of_pairs,
+        iterations=steps,
+        converged=converged,
+        posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, tight, wide),
+    )
 
 
 def _uncertainty(
