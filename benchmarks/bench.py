@@ -314,7 +314,6 @@ METHODS: dict[str, tuple[str, Fit]] = {
     "probmetrics SVS": ("probmetrics", of_probmetrics("SVSCalibrator")),
     "probmetrics SMS": ("probmetrics", of_probmetrics("SMSCalibrator")),
     "dirichletcal": ("dirichletcal", of_dirichletcal),
-    "glayers shared g-layers": ("glayers", ours("shared-g-layers", class_part="temperature")),
     "glayers g-layers": ("glayers", ours("g-layers")),
     "glayers auto": ("glayers", ours("auto")),
 }

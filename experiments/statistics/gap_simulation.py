@@ -20,7 +20,7 @@ from experiments.stamp import write_page
 
 from glayers import TemperatureScaling, VectorScaling, calibration_gap
 from glayers.activations import log_softmax
-from glayers.calibrators import Calibrator, SharedGLayers
+from glayers.calibrators import Calibrator, OrderPreserving
 
 RESULTS = Path(__file__).parents[1] / "results" / "gap_simulation.csv"
 SCALE = 2.0  # of the logits
@@ -49,7 +49,7 @@ LIGHT_G: dict[str, Callable[[], Calibrator]] = {
     CALIBRATED: TemperatureScaling,
     "temperature 1.3 off": TemperatureScaling,
     "shifted and scaled by class": VectorScaling,
-    "squashed": lambda: SharedGLayers("temperature", random_state=0),
+    "squashed": OrderPreserving,
 }
 
 

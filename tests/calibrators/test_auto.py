@@ -225,18 +225,15 @@ def test_a_row_of_weight_0_is_a_row_left_out(classes: int) -> None:
 
 
 def test_a_corrected_anchor_is_no_fallback() -> None:
-    rng = np.random.default_rng(11)
-    z = 2 * rng.normal(size=(60, 4))
-    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
-    fitted = AutoCalibrator(loss="brier", time_budget=0).fit(1.7 * z, labels)
-    assert fitted.mixture_weights_ == {"uncalibrated": 1.0}
-    assert fitted.selection_.fallback == ""
-    assert fitted.diagnostics_.notes == ()
+    part = PartResult("uncalibrated", 1.0, 0.0, 0.1, 1.0, 0)
+    selection = AutoSelection(50, 50, 3, 5, "brier", False, (part,), {}, {}, 0.9, 0.1, 0.05, 0.001)
+    assert selection.weights == {"uncalibrated": 1.0}
+    assert selection.reason.startswith("cross-validated Brier score lower than temperature scaling's by 0.1")
 
 
 def test_the_reason_names_the_anchor_that_is_kept() -> None:
     part = PartResult("uncalibrated", 1.0, 0.0, 0.1, 1.0, 0)
-    selection = AutoSelection(50, 50, 3, 5, "brier", False, (part,), {}, {}, 1.0, 0.0, 0.1, 0.001)
+    selection = AutoSelection(50, 50, 3, 5, "brier", False, (part,), {}, {}, 1.0, 0.0, 0.1, 0.001, "uncalibrated")
     assert selection.reason == "no gain over no calibration in cross-validated Brier score: falls back to it"
     assert "Kept: 1.00 uncalibrated; no gain over no calibration" in str(selection)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, few_rows_note
-from glayers.calibrators import Calibrator, PlattScaling, SharedGLayers, calibrator_of
+from glayers.calibrators import AutoCalibrator, Calibrator, PlattScaling, calibrator_of
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 
@@ -51,8 +51,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         rows calibrate it.
     method : Calibrator or str, optional
         A calibrator, its name, or any object with `fit` and `predict_proba`, or a function of probabilities; copies of
-        it are fitted. By default `SharedGLayers("vector")`: one scale and one shift per class, then a correction that
-        all classes share. Priors hold both near 1 and 0 where rows say little. "sigmoid" is `PlattScaling`.
+        it are fitted. By default `AutoCalibrator(time_budget=0)`: all of `auto` but g-layers, so that it needs no
+        torch. Priors hold it near temperature scaling where rows say little. "sigmoid" is `PlattScaling`.
     cv : int, splitter or iterable, default 5
         How rows are split into those that fit the classifier and those that calibrate it. A number means stratified
         folds, which keep groups together if there are any.
@@ -186,7 +186,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _calibrator(self) -> Calibrator:
         """Return a new calibrator of the kind that the setting names."""
         if self.method is None:
-            return SharedGLayers("vector")
+            return AutoCalibrator(time_budget=0)
         if isinstance(self.method, str) and self.method == "sigmoid":  # its name in scikit-learn
             return PlattScaling()
         return clone(calibrator_of(self.method))

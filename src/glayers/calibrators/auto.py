@@ -2,7 +2,7 @@
 
 The model adds corrections to temperature scaling whose strengths the rows determine (`fitting/evidence.py`). G-layers
 bend what the model cannot. Temperature scaling and no calibration are the anchors. All of them predict rows that they
-have not seen, each with a small uniform share, and the mixture has the weights of least held-out loss: the one guard.
+have not seen, and the mixture has the weights of least held-out log loss: the one guard. It has a small uniform share.
 The mixture's own held-out predictions then show what is left to correct in its confidence.
 """
 
@@ -39,6 +39,7 @@ from glayers.serving.sets import SetThresholds
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 # With this many rows the loss on new ones is within 0.0005 of the best (`experiments/accuracy/enough_rows.py`).
 _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
+_SMALLEST = np.finfo(np.float64).tiny  # stands for a probability of 0, whose logarithm is not finite
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # The prior of the mixture weights: so many rows that only this part explains. With 100 rows, half as many for
 # temperature scaling lower the mean loss of 13 sets by 0.002, but raise that of one set by 0.003.
@@ -60,14 +61,14 @@ def enough_rows(classes: int) -> int:
 class MixturePart(NamedTuple):
     """One part of the mixture: its map to log-probabilities, and the probabilities of rows that it has not seen.
 
-    `share` is the uniform share that its own held-out rows ask for, and which these probabilities have.
+    `share` is the uniform share that those of the whole mixture have, and which its map gets last.
     """
 
     map: Chain
     held_out: Floats
-    share: float
-    n_parameters: int
-    seconds: float
+    n_parameters: int = 0
+    seconds: float = 0.0
+    share: float = 0.0
 
 
 @dataclass(eq=False, repr=False)
@@ -80,7 +81,7 @@ class AutoCalibrator(Calibrator):
     Parameters
     ----------
     loss : {"log", "brier"}
-        The loss that parts are fitted and mixed by.
+        The loss that parts are fitted and compared by; they are mixed by the log loss.
     keep_accuracy : bool
         Keep the order of the classes in every row, and so accuracy and every top-k accuracy.
     prior : fitted AutoCalibrator, or a list of them, optional
@@ -153,10 +154,10 @@ class AutoCalibrator(Calibrator):
                 parts[f"prior {place}"] = task.around(prior)
             task.add_layers(parts, model, left_out)
             advance()
-            weights, mixture = task.chosen(parts)
+            weights, mixture, fallback = task.chosen(parts)
             advance()
         n_rows = int(np.count_nonzero(row_weights(given)))
-        selection = task.selection(n_rows, parts, weights, mixture, model, left_out)
+        selection = task.selection(n_rows, parts, weights, mixture, model, left_out, fallback)
         with np.errstate(divide="ignore"):  # impossible classes
             held_out = np.log(mixture.held_out.astype(np.float64))
         attributes: dict[str, Any] = {"selection_": selection}
@@ -294,52 +295,50 @@ class _Task(NamedTuple):
         return held_out * self.ratios.astype(held_out.dtype)
 
     def part(self, chain: Chain, held_out: Floats, size: int, began: float) -> MixturePart:
-        """Mix softmax(held_out) with a uniform share."""
-        given = self.given
-        p = in_row_blocks(softmax, held_out)
-        seconds = time.perf_counter() - began
-        uniform = in_row_blocks(_uniform, given.logits)
-        share = uniform_share(p, uniform, given.labels, row_weights(given))
-        return MixturePart(chain, ((1 - share) * p + share * uniform).astype(p.dtype), share, size, seconds)
+        """Return a part, given log-probabilities of rows that it has not seen."""
+        return MixturePart(chain, in_row_blocks(softmax, held_out), size, time.perf_counter() - began)
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %."""
         extra = dict.fromkeys(parts, _EXTRA_ROWS_OF_OTHERS) | {"temperature": _EXTRA_ROWS, "uncalibrated": 0.0}
         held_out = [part.held_out for part in parts.values()]
-        found = held_out_weights(
-            self.loss, held_out, self.given.labels, row_weights(self.given), [extra[name] for name in parts]
-        )
+        extra_rows = [extra[name] for name in parts]
+        found = held_out_weights(held_out, self.given.labels, row_weights(self.given), extra_rows)
         found = np.where(found < _LEAST_WEIGHT, 0.0, found)
         found /= found.sum()
         return {name: float(weight) for name, weight in zip(parts, found, strict=True) if weight}
 
-    def chosen(self, parts: Mapping[str, MixturePart]) -> tuple[dict[str, float], MixturePart]:
-        """Return the weights and the corrected mixture, or an anchor alone if that has no higher held-out loss."""
+    def chosen(self, parts: Mapping[str, MixturePart]) -> tuple[dict[str, float], MixturePart, str]:
+        """Return the weights and the corrected mixture, or an anchor alone if that has no higher held-out loss.
+
+        Also the name of the anchor in the latter case.
+        """
         weights = self.weights(parts)
         # Without a finite temperature of least loss, the logits as they are come next.
-        anchor = {"uncalibrated" if self.temperature.reason else "temperature": 1.0}
+        anchor = "uncalibrated" if self.temperature.reason else "temperature"
         mixed = self.mixture(parts, weights)
-        alone = self.finished(self.mixture(parts, anchor))
+        alone = self.finished(self.mixture(parts, {anchor: 1.0}))
         # In this order: taking the least held-out loss of the three raised the loss of new rows by 0.0002 to 0.0012.
         for best in (self.corrected(mixed), mixed):
             finished = self.finished(best)
             if self.mean_loss(finished) < self.mean_loss(alone):
-                return weights, finished
-        return anchor, alone
+                return weights, finished, ""
+        return {anchor: 1.0}, alone, anchor
 
     def mixture(self, parts: Mapping[str, MixturePart], weights: Mapping[str, float]) -> MixturePart:
-        """Return the mixture. Its held-out predictions have the uniform share of its parts, its map not yet."""
+        """Return the mixture. Its held-out predictions have a uniform share, its map not yet."""
+        given = self.given
         used = [(parts[name], weight) for name, weight in weights.items()]
-        share = sum(weight * part.share for part, weight in used)
-        shares = np.array([weight * (1 - part.share) for part, weight in used]) / (1 - share)
         chain = used[0][0].map
         if len(used) > 1:
-            chain = Chain((Stack(shares, tuple(part.map for part, _ in used)),))
+            chain = Chain((Stack(np.array([*weights.values()]), tuple(part.map for part, _ in used)),))
         mixed = in_row_blocks(
             lambda *each: sum(weight * p for (_, weight), p in zip(used, each, strict=True)),
             *(part.held_out for part, _ in used),
         )
-        return MixturePart(chain, mixed, share, 0, 0.0)
+        uniform = in_row_blocks(_uniform, given.logits)
+        share = uniform_share(mixed, uniform, given.labels, row_weights(given))
+        return MixturePart(chain, ((1 - share) * mixed + share * uniform).astype(mixed.dtype), share=share)
 
     def finished(self, mixture: MixturePart) -> MixturePart:
         """Add the uniform share to the map, and keep the order of the classes if asked for."""
@@ -366,6 +365,7 @@ class _Task(NamedTuple):
         mixture: MixturePart,
         model: FittedParts,
         left_out: Mapping[str, str],
+        fallback: str,
     ) -> AutoSelection:
         """Return the record of what was tried and kept."""
         results = []
@@ -390,13 +390,14 @@ class _Task(NamedTuple):
             gain=gain,
             gain_error=error,
             uniform_share=mixture.share,
+            fallback=fallback,
         )
 
     def losses(self, part: MixturePart) -> Floats:
         """Return the held-out loss of each row."""
         own = part.held_out[np.arange(len(self.given)), self.given.labels].astype(np.float64)
         if self.loss == "log":
-            return np.asarray(-np.log(own))
+            return np.asarray(-np.log(np.maximum(own, _SMALLEST)))
         return np.vecdot(part.held_out, part.held_out) - 2 * own + 1
 
     def mean_loss(self, part: MixturePart) -> float:

@@ -62,6 +62,8 @@ class AutoSelection:
         Held-out loss of what was kept, and how much lower it is than that of temperature scaling.
     uniform_share : float
         The share of the probability that is spread over all possible classes of a row.
+    fallback : str
+        The anchor that was kept as it is, "temperature" or "uncalibrated", or nothing.
     """
 
     rows: int
@@ -77,19 +79,12 @@ class AutoSelection:
     gain: float
     gain_error: float
     uniform_share: float
+    fallback: str = ""
 
     @property
     def weights(self) -> dict[str, float]:
         """Weight of each part in what was kept, which sum to 1."""
         return {part.name: part.weight for part in self.parts if part.weight}
-
-    @property
-    def fallback(self) -> str:
-        """The anchor that was kept as it is, if one was."""
-        for part in self.parts:
-            if part.name in _ANCHORS and part.weight == 1 and part.loss == self.kept_loss:
-                return part.name
-        return ""
 
     @property
     def reason(self) -> str:

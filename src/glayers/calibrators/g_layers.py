@@ -25,7 +25,7 @@ from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several, whole_number
 from glayers.errors import GlayersError, needs_extra, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.floor import fit_floor
+from glayers.fitting.floor import floor_of
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain, row_weights
 from glayers.fitting.simplex import held_out_weights
 from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
@@ -73,7 +73,7 @@ class LayerCalibrator(Calibrator):
         """Return layers and the rows that train them; inputs are nats after multiplication by `factor`."""
         with needs_extra("fit"):
             from glayers.fitting.adam import LayerTraining
-        return LayerTraining(layers, inputs, given, fit_floor(inputs, factor, given.weights), self, seed)
+        return LayerTraining(layers, inputs, given, floor_of(factor), self, seed)
 
     def _check_settings(self) -> None:
         smooth_loss(self.loss)
@@ -371,7 +371,7 @@ def _best_mixture(loss: str, plain: Floats, layers: Floats, given: Predictions) 
     Return both weights, the log-probabilities of the mixture, its gain over `plain` and the error of the gain.
     """
     parts = [np.exp(plain), np.exp(layers)]
-    shares = held_out_weights(loss, parts, given.labels, row_weights(given), [0.0, 0.0])
+    shares = held_out_weights(parts, given.labels, row_weights(given), [0.0, 0.0])
     with np.errstate(divide="ignore"):  # impossible classes
         mixed = np.log(shares[0] * parts[0] + shares[1] * parts[1])
     row_losses = smooth_loss(loss).rows

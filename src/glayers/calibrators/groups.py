@@ -48,7 +48,7 @@ class GroupCorrection(Calibrator):
         common = softmax(apply_map(Chain(()), given.logits))
         corrected = np.exp(found.out_of_fold)
         extra_rows = [0.5, 0.0]  # half a row that only the common calibrator explains
-        shares = held_out_weights("log", [common, corrected], given.labels, row_weights(given), extra_rows)
+        shares = held_out_weights([common, corrected], given.labels, row_weights(given), extra_rows)
         mixed = Chain((Stack(shares, (Chain(()), found.map)),))
         fitted = Fitted.of_parts(found, "correction of a group", "precisions by evidence")
         return replace(fitted, map=mixed, out_of_fold=None, posterior=None)

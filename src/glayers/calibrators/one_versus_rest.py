@@ -14,7 +14,7 @@ from glayers.activations import with_reference_class
 from glayers.arrays import Array, Bools, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.checks import whole_number
-from glayers.fitting.floor import fit_floor
+from glayers.fitting.floor import floor_of
 from glayers.fitting.folds import effective_rows, row_weights
 from glayers.fitting.newton import Optimum, newton
 from glayers.fitting.temperature import fit_inverse_temperature
@@ -246,7 +246,7 @@ def rows_against_rest(given: Predictions) -> Iterator[tuple[int, ClassRows]]:
     weights = weights / weights.sum() * effective_rows(weights)
     logits = with_reference_class(given.logits.astype(np.float64))
     nats = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
-    masked = fit_floor(logits, nats, given.weights).split(logits)[1] < 0
+    masked = floor_of(nats).split(logits)[1] < 0
     masked[np.arange(len(given)), given.labels] = False
     counted = (weights > 0) & ((~masked).sum(axis=1) > 1)
     log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits))

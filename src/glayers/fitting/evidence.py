@@ -23,11 +23,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
-from glayers.fitting.floor import fit_floor
+from glayers.fitting.floor import floor_of
 from glayers.fitting.folds import design_effect, draw_rows, row_weights
 from glayers.fitting.parts import (
     CLASSES,
@@ -53,7 +54,7 @@ USUAL: Mapping[str, float] = {
     "context": 200.0,
     "scale": 150.0,
     "shift": 30.0,
-    "matrix": 400.0,
+    "matrix": 200.0,
     "hinges": 1000.0,
     "factor": 4.0,  # around 1; with 0 to 64, the mean held-out loss of 13 sets changes by 0.0005
 }
@@ -193,7 +194,7 @@ def _conjugate_gradients(
 
 def of_each(design: Design, precisions: Mapping[str, float]) -> Floats:
     """Return the precision of every coefficient."""
-    return np.array([precisions[name] for name in design.names])[design.owners] / design.relevance
+    return np.array([precisions[name] for name in design.names])[design.owners]
 
 
 def find_precisions(design: Design, precisions: Floats, point: Floats, most_rounds: int) -> tuple[Floats, Floats]:
@@ -202,17 +203,16 @@ def find_precisions(design: Design, precisions: Floats, point: Floats, most_roun
     Each round takes one Newton step on the log loss.
     """
     owners = design.owners
-    relevance = design.relevance
     usual = np.array([USUAL[name] for name in design.names])
     worth = np.maximum(np.isin(design.names, PAIRS) * np.bincount(owners) * _WORTH_OF_PAIRS, 1.0)
     loss = smooth_loss("log")
     state = PenalisedLoss(design, loss, precisions[owners]).at(point)
     for _ in range(most_rounds):
-        problem = PenalisedLoss(design, loss, precisions[owners] / relevance)
+        problem = PenalisedLoss(design, loss, precisions[owners])
         curvature = curvature_of(design, state.probabilities).inverse(problem.precisions)
         state, _, _ = problem.minimise(state, curvature, most_steps=1, enough=0.1)
         kept = problem.precisions * curvature.variances()  # the share of each coefficient that the prior determines
-        squares = state.point**2 / relevance
+        squares = state.point**2
         above = np.bincount(owners, 1 - kept) + worth
         below = np.bincount(owners, squares) + worth / usual
         # Near the fixed point, each step would be this multiple of the one before: go where they would end.
@@ -285,6 +285,8 @@ class FittedParts(NamedTuple):
     posterior: Posterior
 
 
+# The threads of these small products mostly wait for each other: with two, a fit took ten times as long.
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # threadpoolctl has no types
 def fit_parts(
     given: Predictions,
     factor: float,
@@ -357,7 +359,7 @@ def _prepared(given: Predictions, factor: float, names: Sequence[str], inputs: s
     """Return the floor, all rows as features, and which of them show spreads and precisions."""
     logits = working_logits(given.logits)
     log_p = in_row_blocks(lambda each: log_softmax(each * each.dtype.type(factor)), logits)
-    floor = fit_floor(log_p, 1.0, given.weights)
+    floor = floor_of(1.0)
     raised, lowered = floor.split(log_p)
     masks = None
     if lowered.any():

@@ -40,15 +40,15 @@ PAIRS = ("matrix", "hinges")  # parts with one coefficient per pair of classes
 PARTS = (*SHARED, *CLASSES, *PAIRS)
 _ALMOST_NONE = np.finfo(np.float64).eps  # keeps a share of nothing finite
 _QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class: the knots of its hinges
-# Added to the spread of a feature, in nats, and the least relevance of a pair of classes. From this to fifty times as
-# much, the held-out loss changes by less than 0.0005.
+# Added to the spread of a feature, in nats. From this to fifty times as much, the held-out loss changes by less than
+# 0.0005.
 _LEAST = 1e-3
 _CURVATURE_ROWS = 1_000  # rows that show the curvature
 DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
 
 
 class Basis(NamedTuple):
-    """How features are standardised, and how far a prior lets the coefficient of each pair of classes go."""
+    """How features are standardised."""
 
     names: tuple[str, ...]
     inputs: str  # of scale and matrix: "centred" log-probabilities, or "log" for log-probabilities as they are
@@ -57,7 +57,6 @@ class Basis(NamedTuple):
     knots: Floats  # (4, classes), or none without hinges
     spread: Floats  # (features,)
     means: Floats  # (features, classes) what is subtracted for each class, after division by the spread
-    relevance: Floats  # (features, classes) the factor on the variance of the prior
 
     @property
     def pairs(self) -> tuple[str, ...]:
@@ -91,9 +90,9 @@ def plain_basis(n_classes: int, names: Sequence[str], inputs: str = "log") -> Ba
     own = np.stack([np.zeros(n_classes), np.ones(n_classes)])
     seen = np.stack([np.zeros(N_CONTEXT - 1), np.ones(N_CONTEXT - 1)])
     nothing = np.zeros((0, n_classes))
-    basis = Basis(tuple(names), inputs, own, seen, nothing, np.ones(0), nothing, nothing)
+    basis = Basis(tuple(names), inputs, own, seen, nothing, np.ones(0), nothing)
     shape = len(basis.owners), n_classes
-    return basis._replace(spread=np.ones(shape[0]), means=np.zeros(shape), relevance=np.ones(shape))
+    return basis._replace(spread=np.ones(shape[0]), means=np.zeros(shape))
 
 
 def basis_of(
@@ -128,8 +127,7 @@ def basis_of(
     unsure = weights * np.maximum(1 - np.vecdot(p, p), 0.0) + _ALMOST_NONE
     _, spread = _mean_and_spread(features, unsure[:, None])
     means = (features / spread).T @ (in_question / in_question.sum(axis=0))
-    relevance = np.tile(_relevance(p, weights), (len(spread) // n_classes, 1))
-    return basis._replace(spread=spread, means=means, relevance=relevance)
+    return basis._replace(spread=spread, means=means)
 
 
 def _mean_and_spread(values: Floats, weights: Floats) -> Floats:
@@ -137,21 +135,6 @@ def _mean_and_spread(values: Floats, weights: Floats) -> Floats:
     shares = weights / weights.sum(axis=0)
     mean = (shares * values).sum(axis=0)
     return np.stack([mean, np.sqrt((shares * (values - mean) ** 2).sum(axis=0)) + _LEAST])
-
-
-def _relevance(p: Floats, weights: Floats) -> Floats:
-    """Return how often two classes compete, (classes, classes), over its mean: the sum over rows of p_i p_j.
-
-    A class says much about another only if the two are confused. With this prior the evidence finds a precision that
-    is right for both the few pairs that matter and the many that do not.
-    """
-    competing = (p.T * weights) @ p
-    np.fill_diagonal(competing, 0.0)
-    n_classes = len(competing)
-    mean = competing.sum() / (n_classes * (n_classes - 1))
-    result = np.maximum(competing / max(mean, _ALMOST_NONE), _LEAST)
-    np.fill_diagonal(result, 1.0)
-    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,14 +286,6 @@ class Design:
         """The precision of each coefficient, as a place in `names`."""
         found = [part.owners.ravel() + self.names.index(part.names[0]) for part in self.parts]
         return np.concatenate([np.zeros(0, np.int64), *found])
-
-    @property
-    def relevance(self) -> Floats:
-        """The factor on the variance of the prior of each coefficient."""
-        result = np.ones(self.owners.size)
-        if self.basis.pairs:
-            result[-self.basis.relevance.size :] = self.basis.relevance.ravel()
-        return result
 
     def take(self, rows: Any) -> "Design":
         """Return some of the rows, with their own weights."""

@@ -1,42 +1,29 @@
-"""Several predictions of the same rows -> the weights of their mixture; either loss is convex in them."""
+"""Several predictions of the same rows -> the weights of their mixture, in which the log loss is convex."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints, effective_rows, row_blocks
+from glayers.arrays import Floats, Ints, effective_rows
 
 _SMALLEST = np.finfo(np.float64).tiny  # stands for a probability of 0, whose logarithm is not finite
 
 
-def held_out_weights(
-    loss: str, parts: Sequence[Floats], labels: Ints, row_weights: Floats, extra_rows: Sequence[float]
-) -> Floats:
-    """Return the weights of least held-out loss, given probabilities (n, classes) of each part.
+def held_out_weights(parts: Sequence[Floats], labels: Ints, row_weights: Floats, extra_rows: Sequence[float]) -> Floats:
+    """Return the weights of least held-out log loss, given probabilities (n, classes) of each part.
 
-    The prior adds, for each part, `extra_rows` rows that only this part explains. The Brier score has no prior.
+    The prior adds, for each part, `extra_rows` rows that only this part explains.
 
     >>> sure, unsure = np.array([[0.9, 0.1]] * 3), np.full((3, 2), 0.5)
     >>> labels = np.array([0, 0, 1])
-    >>> held_out_weights("log", [sure, unsure], labels, np.ones(3), [0, 0]).round(3).tolist()
+    >>> held_out_weights([sure, unsure], labels, np.ones(3), [0, 0]).round(3).tolist()
     [0.417, 0.583]
     """
     own = np.array([part[np.arange(len(labels)), labels] for part in parts])
     of_rows = row_weights / row_weights.sum()
-    if loss == "brier":
-        return _least_square(_products(parts, of_rows), own @ of_rows)
     own = np.concatenate([own, np.eye(len(parts))], axis=1)
     of_rows = np.append(of_rows, np.array(extra_rows) / effective_rows(row_weights))
     return _least_log_loss(own, of_rows / of_rows.sum())
-
-
-def _products(parts: Sequence[Floats], of_rows: Floats) -> Floats:
-    """Return the mean over rows of sum_k p_ik p_jk, for every pair of parts i, j."""
-    products = np.zeros((len(parts), len(parts)))
-    for rows in row_blocks(*parts[0].shape):
-        p = np.array([part[rows] for part in parts])
-        products += np.einsum("ink,jnk,n->ij", p, p, of_rows[rows], optimize=True)
-    return products
 
 
 def _least_square(products: Floats, means: Floats) -> Floats:
@@ -94,4 +81,4 @@ def uniform_share(p: Floats, uniform: Floats, labels: Ints, weights: Floats) -> 
     [0.0005, 0.0058]
     """
     extra_rows = [effective_rows(weights), 0.1]
-    return float(held_out_weights("log", [p, uniform], labels, weights, extra_rows)[1])
+    return float(held_out_weights([p, uniform], labels, weights, extra_rows)[1])
