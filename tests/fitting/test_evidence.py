@@ -685,6 +685,25 @@ def test_errors_of_log_odds_are_those_of_the_slopes_of_the_map() -> None:
     np.testing.assert_allclose(found.posterior.log_odds_errors(new.logits), expected, rtol=1e-4)
 
 
+def test_draws_know_that_the_precision_of_the_prior_is_an_estimate() -> None:
+    found = fit_parts(rows_of(60, 4), 0.5, ("scale",), None)
+    unit = rows_of(1, 4, seed=7).logits
+
+    def changes(posterior: Posterior) -> Numbers:
+        return np.array(list(posterior.changes(unit, 4_000, np.random.default_rng(0))))[:, 0]
+
+    law = found.posterior
+    known = changes(replace(law, degrees=np.full(1, 1e9)))
+    spread = np.sqrt(law.design(unit).parts[0].variances(law.information.inverse(law.precisions).variances()[None])[0])
+    np.testing.assert_allclose(known.std(axis=0), spread, rtol=0.05)
+    np.testing.assert_allclose(known.mean(axis=0) / spread, 0, atol=0.05)
+    # With a weaker prior the coefficients would be further from 0, and less certain.
+    estimated = changes(law)
+    assert (estimated.std(axis=0) > 1.1 * spread).all()
+    fitted = law.design(unit).scores(law.point)[0]
+    assert ((estimated.mean(axis=0) * np.sign(fitted)) / spread > 0).all()
+
+
 def test_errors_of_two_classes_are_equal_and_fall_with_rows() -> None:
     new = rows_of(20, 2, seed=7)
     errors = [
