@@ -92,11 +92,11 @@ class Posterior:
         """
         design = self.design(logits)
         tempered = np.maximum(self._tempered(logits), LOWEST)
-        pull = self.information.times(self.point) + self.precisions * self.point
         for _ in range(n_draws):
             ratios = rng.chisquare(self.degrees) / self.degrees
-            covariance = self.information.inverse(self.precisions * ratios[design.owners])
-            drawn = covariance.times(pull) - self.point + covariance.draw(rng)
+            own = self.precisions * ratios[design.owners]
+            covariance = self.information.inverse(own)
+            drawn = covariance.times((self.precisions - own) * self.point) + covariance.draw(rng)
             change = np.concatenate([block.scores(drawn) for _, block in design.blocks])
             yield change + self.factor_error * rng.standard_normal() * tempered
 
@@ -140,14 +140,12 @@ class Posterior:
             raise ValueError("an array is missing, unknown or not finite")
         rows = np.eye(n_classes)[:5]
         owners = found.design(rows).owners
-        sizes = len(found.point), len(found.precisions), len(information.variances())
-        if set(sizes) != {owners.size} or len(found.degrees) != len(names):
+        if not len(found.point) == len(found.precisions) == owners.size or len(found.degrees) != len(names):
             raise ValueError("coefficients and their precisions do not go together")
-        # Draws may have much smaller precisions than those of the file.
-        weak = information.inverse(1e-6 * found.precisions)
-        if not all((each > 0).all() for each in (found.precisions, found.degrees, weak.variances())):
-            raise ValueError("precisions and variances must be positive")
+        weak = information.inverse(1e-6 * found.precisions)  # as weak as draws may be
         np.linalg.cholesky(weak.block)
+        if not (np.concatenate([found.precisions, found.degrees, weak.variances()]) > 0).all():
+            raise ValueError("precisions and variances must be positive")
         [change] = found.changes(rows, 1, np.random.default_rng(0))
         if not np.isfinite(found.log_odds_errors(rows)).all() or not np.isfinite(change).all():
             raise ValueError("errors of probabilities are not finite")
