@@ -30,6 +30,7 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps.corrections import centred
 from tests.strategies import Numbers
 
+WIDER = 0.3  # of the precision of the prior, for intervals
 ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "hinges")
 EACH = [("shared",), ("shared", "context"), *((part,) for part in ALL_PARTS[2:])]
 
@@ -634,7 +635,8 @@ def test_precisions_of_pairs_stay_closer_to_the_usual_ones_than_their_evidence()
 def drawn_errors(posterior: Posterior, design: Design, draws: int = 5_000) -> Numbers:
     """The standard deviation of linearised log-odds over draws of the coefficients."""
     rng = np.random.default_rng(5)
-    block, diagonal = posterior.wide.block, posterior.wide.diagonal
+    wide = posterior.information.inverse(WIDER * posterior.precisions)
+    block, diagonal = wide.block, wide.diagonal
     shared = rng.normal(size=(draws, len(block)))
     if len(block):
         shared = shared @ np.linalg.cholesky(block).T
@@ -678,7 +680,7 @@ def test_errors_of_log_odds_are_those_of_the_slopes_of_the_map() -> None:
 
     width = 1e-5
     slopes = [(log_odds(point + unit) - log_odds(point - unit)) / (2 * width) for unit in width * np.eye(len(point))]
-    curvature = found.posterior.wide
+    curvature = found.posterior.information.inverse(WIDER * found.posterior.precisions)
     covariance = np.diag(curvature.variances())
     covariance[:35, :35] = curvature.block
     expected = np.sqrt(np.einsum("inc,ij,jnc->nc", slopes, covariance, slopes, optimize=True))

@@ -47,11 +47,6 @@ class Posterior:
         none = np.zeros(0)
         return cls(factor, factor_error, floor, plain_basis(n_classes, ()), none, nothing, none, none)
 
-    @property
-    def wide(self) -> Curvature:
-        """The covariance of the coefficients under a weaker prior, for intervals."""
-        return self.information.inverse(_WIDER * self.precisions)
-
     def design(self, logits: Array) -> Design:
         """Return rows as features."""
         raised, lowered = self.floor.split(self._tempered(logits))
@@ -72,7 +67,7 @@ class Posterior:
         variances = np.zeros_like(p)
         # Each is what one standard deviation of independent numbers adds to all scores.
         changes = [self.factor_error * np.maximum(self._tempered(logits), LOWEST)]
-        wide = self.wide
+        wide = self.information.inverse(_WIDER * self.precisions)
         for part, spread in zip(design.parts, design.split(wide.variances()), strict=True):
             if isinstance(part, SharedPart):
                 for direction in np.linalg.cholesky(wide.block).T:
@@ -131,8 +126,7 @@ class Posterior:
         kept: dict[str, Any] = {name: arrays[name] for name in _KEPT}
         basis = basis._replace(**kept)
         floor = Floor(np.asarray(depth), np.asarray(reach), (Chain(()),))
-        information = Curvature(arrays["block"], arrays["diagonal"])
-        law = information, arrays["precisions"], arrays["degrees"]
+        law = Curvature(arrays["block"], arrays["diagonal"]), arrays["precisions"], arrays["degrees"]
         found = cls(factor, factor_error, floor, basis, arrays["point"], *law)
         kept = found.arrays()
         same = arrays.keys() == kept.keys() and all(arrays[name].shape == kept[name].shape for name in kept)
@@ -142,7 +136,7 @@ class Posterior:
         owners = found.design(rows).owners
         if not len(found.point) == len(found.precisions) == owners.size or len(found.degrees) != len(names):
             raise ValueError("coefficients and their precisions do not go together")
-        weak = information.inverse(1e-6 * found.precisions)  # as weak as draws may be
+        weak = found.information.inverse(1e-6 * found.precisions)  # as weak as draws may be
         np.linalg.cholesky(weak.block)
         if not (np.concatenate([found.precisions, found.degrees, weak.variances()]) > 0).all():
             raise ValueError("precisions and variances must be positive")
