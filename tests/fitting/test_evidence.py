@@ -30,6 +30,7 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps.corrections import centred
 from tests.strategies import Numbers
 
+WIDER = 0.3  # of the precision of the prior, for intervals
 ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "hinges")
 EACH = [("shared",), ("shared", "context"), *((part,) for part in ALL_PARTS[2:])]
 
@@ -574,7 +575,8 @@ def test_precisions_of_pairs_stay_closer_to_the_usual_ones_than_their_evidence()
 def drawn_errors(posterior: Posterior, design: Design, draws: int = 5_000) -> Numbers:
     """The standard deviation of linearised log-odds over draws of the coefficients."""
     rng = np.random.default_rng(5)
-    block, diagonal = posterior.wide.block, posterior.wide.diagonal
+    wide = posterior.information.inverse(WIDER * posterior.precisions)
+    block, diagonal = wide.block, wide.diagonal
     shared = rng.normal(size=(draws, len(block)))
     if len(block):
         shared = shared @ np.linalg.cholesky(block).T
@@ -618,11 +620,30 @@ def test_errors_of_log_odds_are_those_of_the_slopes_of_the_map() -> None:
 
     width = 1e-5
     slopes = [(log_odds(point + unit) - log_odds(point - unit)) / (2 * width) for unit in width * np.eye(len(point))]
-    curvature = found.posterior.wide
+    curvature = found.posterior.information.inverse(WIDER * found.posterior.precisions)
     covariance = np.diag(curvature.variances())
     covariance[:35, :35] = curvature.block
     expected = np.sqrt(np.einsum("inc,ij,jnc->nc", slopes, covariance, slopes, optimize=True))
     np.testing.assert_allclose(found.posterior.log_odds_errors(new.logits), expected, rtol=1e-4)
+
+
+def test_draws_know_that_the_precision_of_the_prior_is_an_estimate() -> None:
+    found = fit_parts(rows_of(60, 4), 0.5, ("scale",), None)
+    unit = rows_of(1, 4, seed=7).logits
+
+    def changes(posterior: Posterior) -> Numbers:
+        return np.array(list(posterior.changes(unit, 4_000, np.random.default_rng(0))))[:, 0]
+
+    law = found.posterior
+    known = changes(replace(law, degrees=np.full(1, 1e9)))
+    spread = np.sqrt(law.design(unit).parts[0].variances(law.information.inverse(law.precisions).variances()[None])[0])
+    np.testing.assert_allclose(known.std(axis=0), spread, rtol=0.05)
+    np.testing.assert_allclose(known.mean(axis=0) / spread, 0, atol=0.05)
+    # With a weaker prior the coefficients would be further from 0, and less certain.
+    estimated = changes(law)
+    assert (estimated.std(axis=0) > 1.1 * spread).all()
+    fitted = law.design(unit).scores(law.point)[0]
+    assert ((estimated.mean(axis=0) * np.sign(fitted)) / spread > 0).all()
 
 
 def test_errors_of_two_classes_are_equal_and_fall_with_rows() -> None:

@@ -70,9 +70,6 @@ KINDS = (SHARED, CLASSES, PAIRS)  # of coefficients that held-out rows multiply 
 # From here on one fold changes a fit so little that one Newton step follows it, and the precisions of so many rows are
 # near those of all.
 _MANY_ROWS = 2_500
-# The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 %
-# with 100 rows where a matrix is true, because the prior shrinks it.
-_WIDER = 0.3
 # The search for precisions ends when all change by less than this part. With 0.1, and 100 rows of 200 classes, it stops
 # up to five times above the fixed point, and the loss rises by 0.04.
 _SETTLED = 0.03
@@ -197,6 +194,11 @@ def of_each(design: Design, precisions: Mapping[str, float]) -> Floats:
     return np.array([precisions[name] for name in design.names])[design.owners]
 
 
+def _worth_of_usual(design: Design) -> Floats:
+    """Return how many coefficients of each part the usual precision is worth."""
+    return np.maximum(np.isin(design.names, PAIRS) * np.bincount(design.owners) * _WORTH_OF_PAIRS, 1.0)
+
+
 def find_precisions(design: Design, precisions: Floats, point: Floats, most_rounds: int) -> tuple[Floats, Floats]:
     """Return the precision of each part by MacKay's fixed point, and the coefficients.
 
@@ -204,7 +206,7 @@ def find_precisions(design: Design, precisions: Floats, point: Floats, most_roun
     """
     owners = design.owners
     usual = np.array([USUAL[name] for name in design.names])
-    worth = np.maximum(np.isin(design.names, PAIRS) * np.bincount(owners) * _WORTH_OF_PAIRS, 1.0)
+    worth = _worth_of_usual(design)
     loss = smooth_loss("log")
     state = PenalisedLoss(design, loss, precisions[owners]).at(point)
     for _ in range(most_rounds):
@@ -329,7 +331,8 @@ def fit_parts(
         if design.basis.pairs:
             factor_of_pairs = float(factors[-1])
     corrected = Chain((corrected_map(design, point),))
-    effective, effect, tight, wide = _uncertainty(problem, state, given.groups)
+    effective, effect, information, degrees = _uncertainty(problem, state, given.groups)
+    law = information, problem.precisions, degrees
     return FittedParts(
         map=Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), replace(floor, branches=(corrected,)))),
         out_of_fold=out_of_fold,
@@ -338,21 +341,27 @@ def fit_parts(
         factor_of_pairs=factor_of_pairs,
         iterations=steps,
         converged=converged,
-        posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, tight, wide),
+        posterior=Posterior(factor, factor_error * effect**0.5, floor, design.basis, point, *law),
     )
 
 
 def _uncertainty(
     problem: PenalisedLoss, state: State, groups: Array | None
-) -> tuple[dict[str, float], float, Curvature, Curvature]:
-    """Return the effective coefficients of each part, the design effect of groups, and two covariances."""
+) -> tuple[dict[str, float], float, Curvature, Floats]:
+    """Return the effective coefficients of each part, the design effect of groups, the curvature, degrees of freedom.
+
+    The rows show the variance 1 / precision + 1 / h of k coefficients of curvature h. The prior keeps a share of
+    precision / (precision + h), so the precision is known as well as a variance with k (1 - kept)^2 degrees of freedom.
+    """
     design = problem.design
     of_loss = curvature_of(design, state.probabilities)
     tight = of_loss.inverse(problem.precisions)
     counted = np.bincount(design.owners, 1 - problem.precisions * tight.variances())
     effect = _effect_of_groups(problem, state, tight, groups)
-    tight, wide = (of_loss.inverse(part * problem.precisions, effect) for part in (1.0, _WIDER))
-    return dict(zip(design.names, counted.tolist(), strict=True)), effect, tight, wide
+    information = Curvature(of_loss.block / effect, of_loss.diagonal / effect)
+    kept = problem.precisions * information.inverse(problem.precisions).variances()
+    degrees = np.bincount(design.owners, (1 - kept) ** 2) + _worth_of_usual(design)
+    return dict(zip(design.names, counted.tolist(), strict=True)), effect, information, degrees
 
 
 def _prepared(given: Predictions, factor: float, names: Sequence[str], inputs: str) -> tuple[Floor, Design, Ints]:

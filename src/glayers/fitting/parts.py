@@ -395,11 +395,11 @@ class Curvature:
     block: Floats
     diagonal: Floats
 
-    def inverse(self, precisions: Floats, effect: float = 1.0) -> "Curvature":
-        """Add the precision of each coefficient, and invert; rows count for less by the factor `effect`."""
+    def inverse(self, precisions: Floats) -> "Curvature":
+        """Add the precision of each coefficient, and invert."""
         n_shared = len(self.block)
-        block: Any = self.block / effect + np.diag(precisions[:n_shared])
-        return Curvature(np.linalg.inv(block), 1 / (self.diagonal / effect + precisions[n_shared:]))
+        block: Any = self.block + np.diag(precisions[:n_shared])
+        return Curvature(np.linalg.inv(block), 1 / (self.diagonal + precisions[n_shared:]))
 
     def times(self, flat: Floats) -> Floats:
         """Return the matrix times a vector."""

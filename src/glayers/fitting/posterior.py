@@ -15,20 +15,28 @@ from glayers.fitting.parts import PARTS, Basis, Curvature, Design, SharedPart, d
 from glayers.maps import Chain, Floor
 from glayers.maps.corrections import LOWEST
 
+# Intervals have a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 % with
+# 100 rows where a matrix is true, because the prior shrinks it.
+_WIDER = 0.3
 _KEPT = ("own", "context", "knots", "spread", "means")  # of the basis, in files
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A Gaussian distribution of coefficients, and how rows become their features."""
+    """What is known about the coefficients, and how rows become their features.
+
+    They are Gaussian, given the precision of the prior of each part. This precision is an estimate too: it has a
+    chi-square distribution.
+    """
 
     factor: float  # the inverse temperature before the features
     factor_error: float  # its relative standard error; 0 if a shared part accounts for it
     floor: Floor
     basis: Basis
     point: Floats
-    curvature: Curvature
-    wide: Curvature  # with a weaker prior, for intervals
+    information: Curvature  # of the loss, without the prior
+    precisions: Floats  # of the prior of each coefficient
+    degrees: Floats  # of freedom of the precision of each part
 
     @classmethod
     def of_factor(cls, factor: float, factor_error: float, n_classes: int) -> "Posterior":
@@ -36,7 +44,8 @@ class Posterior:
         nothing = Curvature(np.zeros((0, 0)), np.zeros(0))
         deep = np.asarray(float(np.finfo(np.float32).max))  # below every possible class
         floor = Floor(deep, deep, (Chain(()),))
-        return cls(factor, factor_error, floor, plain_basis(n_classes, ()), np.zeros(0), nothing, nothing)
+        none = np.zeros(0)
+        return cls(factor, factor_error, floor, plain_basis(n_classes, ()), none, nothing, none, none)
 
     def design(self, logits: Array) -> Design:
         """Return rows as features."""
@@ -58,9 +67,10 @@ class Posterior:
         variances = np.zeros_like(p)
         # Each is what one standard deviation of independent numbers adds to all scores.
         changes = [self.factor_error * np.maximum(self._tempered(logits), LOWEST)]
-        for part, spread in zip(design.parts, design.split(self.wide.variances()), strict=True):
+        wide = self.information.inverse(_WIDER * self.precisions)
+        for part, spread in zip(design.parts, design.split(wide.variances()), strict=True):
             if isinstance(part, SharedPart):
-                for direction in np.linalg.cholesky(self.wide.block).T:
+                for direction in np.linalg.cholesky(wide.block).T:
                     changes.append(np.zeros_like(p))
                     part.add_scores(direction.reshape(spread.shape), changes[-1])
             else:
@@ -71,11 +81,17 @@ class Posterior:
         return np.sqrt(variances + (of_others + of_shared) / others**2)
 
     def changes(self, logits: Array, n_draws: int, rng: np.random.Generator) -> Iterator[Floats]:
-        """Yield what draws of the coefficients change in the scores of rows, (n, classes)."""
+        """Yield what draws of the coefficients change in the scores of rows, (n, classes).
+
+        Each draw has precisions of its own: with weaker ones the rows would have moved the coefficients further.
+        """
         design = self.design(logits)
         tempered = np.maximum(self._tempered(logits), LOWEST)
         for _ in range(n_draws):
-            drawn = self.curvature.draw(rng)
+            ratios = rng.chisquare(self.degrees) / self.degrees
+            own = self.precisions * ratios[design.owners]
+            covariance = self.information.inverse(own)
+            drawn = covariance.times((self.precisions - own) * self.point) + covariance.draw(rng)
             change = np.concatenate([block.scores(drawn) for _, block in design.blocks])
             yield change + self.factor_error * rng.standard_normal() * tempered
 
@@ -92,10 +108,10 @@ class Posterior:
             "floor": np.array([self.floor.depth, self.floor.reach]),
             "centred": np.array(float(self.basis.inputs == "centred")),
             "point": self.point,
-            "block": self.curvature.block,
-            "diagonal": self.curvature.diagonal,
-            "wide_block": self.wide.block,
-            "wide_diagonal": self.wide.diagonal,
+            "block": self.information.block,
+            "diagonal": self.information.diagonal,
+            "precisions": self.precisions,
+            "degrees": self.degrees,
         }
 
     @classmethod
@@ -110,18 +126,20 @@ class Posterior:
         kept: dict[str, Any] = {name: arrays[name] for name in _KEPT}
         basis = basis._replace(**kept)
         floor = Floor(np.asarray(depth), np.asarray(reach), (Chain(()),))
-        curvature = Curvature(arrays["block"], arrays["diagonal"])
-        wide = Curvature(arrays["wide_block"], arrays["wide_diagonal"])
-        found = cls(factor, factor_error, floor, basis, arrays["point"], curvature, wide)
+        law = Curvature(arrays["block"], arrays["diagonal"]), arrays["precisions"], arrays["degrees"]
+        found = cls(factor, factor_error, floor, basis, arrays["point"], *law)
         kept = found.arrays()
         same = arrays.keys() == kept.keys() and all(arrays[name].shape == kept[name].shape for name in kept)
         if not same or not factor > 0 or not found.is_finite:
             raise ValueError("an array is missing, unknown or not finite")
         rows = np.eye(n_classes)[:5]
-        size = found.design(rows).owners.size
-        for each in (curvature, wide):
-            if not len(found.point) == len(each.variances()) == size or not (each.variances() > 0).all():
-                raise ValueError("coefficients and their variances do not go together")
+        owners = found.design(rows).owners
+        if not len(found.point) == len(found.precisions) == owners.size or len(found.degrees) != len(names):
+            raise ValueError("coefficients and their precisions do not go together")
+        weak = found.information.inverse(1e-6 * found.precisions)  # as weak as draws may be
+        np.linalg.cholesky(weak.block)
+        if not (np.concatenate([found.precisions, found.degrees, weak.variances()]) > 0).all():
+            raise ValueError("precisions and variances must be positive")
         [change] = found.changes(rows, 1, np.random.default_rng(0))
         if not np.isfinite(found.log_odds_errors(rows)).all() or not np.isfinite(change).all():
             raise ValueError("errors of probabilities are not finite")

@@ -41,7 +41,6 @@ TOLERANCE = 0.02  # an error of 2 points of confidence: most uses of probabiliti
 _DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can be exact
 FEWER_DRAWS = 199  # where a draw is slow, as of probabilities that may be true, or the p-value is not shown
 _MANY_ENTRIES = 5_000_000  # probabilities from where on there are fewer draws
-_MOST_ALLOWED = 0.1  # a mean KS error: a fit that allows more knows too little to be judged by it
 _CLOSE = 1.1  # a mean error up to this many times that of a perfect calibrator needs no more calibration rows
 Verdict: TypeAlias = Literal[
     "calibrated", "as calibrated as the rows allow", "not calibrated", "too few rows", "too few groups"
@@ -312,15 +311,12 @@ def calibration_test(
     tests["ks"] = replace(tests["ks"], value=RunningSum(scored).error)  # cells hide a little of it, also in draws
     allowed = None
     needed = None
-    weighted = isinstance(given, Rows) and given.cached(label_law) is not None
-    if isinstance(given, Rows) and not weighted and _knows_its_error(calibrator, before, given):
+    if _knows_its_error(calibrator, before, given):
         count = min(n_resamples, max(least, FEWER_DRAWS))
         truths = calibrator.plausible(before, count, random_state)
         drawn = redraw(given, list(statistics.values()), count, rng, progress, truths)
-        of_fit, found = _compared(statistics, drawn, level)
-        if of_fit["ks"].expected < _MOST_ALLOWED:
-            allowed = found
-            needed = _rows_needed(tests, of_fit, calibrator.diagnostics_.rows)
+        of_fit, allowed = _compared(statistics, drawn, level)
+        needed = _rows_needed(tests, of_fit, calibrator.diagnostics_.rows)
     n_groups = None
     if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
@@ -329,9 +325,9 @@ def calibration_test(
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable, allowed, needed)
 
 
-def _knows_its_error(calibrator: Any, before: Any, rows: Rows) -> bool:
+def _knows_its_error(calibrator: Any, before: Any, rows: Rows | Scored) -> bool:
     """Return whether a calibrator knows the error of its coefficients; refuse one that did not make these rows."""
-    if calibrator is None:
+    if calibrator is None or isinstance(rows, Scored) or rows.cached(label_law) is not None:
         return False
     if before is None or not hasattr(calibrator, "predict_proba"):
         raise BadPredictions(
