@@ -29,7 +29,7 @@ def bent(n: int, k: int = 4, seed: int = 0) -> tuple[Numbers, Numbers, Numbers]:
 @pytest.fixture(scope="module")
 def chain() -> Chain:
     z, labels, _ = bent(1_500)
-    return OrderPreserving(max_epochs=20).fit(z, labels).map_
+    return OrderPreserving(max_iterations=20).fit(z, labels).map_
 
 
 @given(
@@ -67,7 +67,7 @@ def test_where_nothing_is_to_gain_temperature_scaling_comes_back() -> None:
     labels[:40] = z[:40].argmax(axis=1)
     # With no iterations there is nothing to gain.
     with pytest.warns(GlayersWarning, match="back to temperature scaling"):
-        found = OrderPreserving(max_epochs=0).fit(z, labels)
+        found = OrderPreserving(max_iterations=0).fit(z, labels)
     plain = TemperatureScaling().fit(z, labels)
     np.testing.assert_allclose(found.predict_proba(z), plain.predict_proba(z), atol=1e-9)
     assert found.n_parameters_ == 1
@@ -80,7 +80,7 @@ def test_rows_sum_to_one_and_stay_finite_for_extreme_logits(m: int) -> None:
     labels = (z.argmax(axis=1) if m > 1 else (z[:, 0] > 0)).astype(int)
     labels[::5] = 0
     z[:10] = 1e4 * np.sign(z[:10])
-    found = fit_quietly(OrderPreserving(max_epochs=10), z, labels)
+    found = fit_quietly(OrderPreserving(max_iterations=10), z, labels)
     assert np.isfinite(found.transform(z)).all()
     np.testing.assert_allclose(found.predict_proba(z).sum(axis=1), 1, rtol=1e-12)
 
@@ -92,8 +92,8 @@ def test_weights_of_zero_are_rows_left_out() -> None:
     wrong = labels.copy()
     wrong[500:] = 0
     one, other = (
-        fit_quietly(OrderPreserving(max_epochs=15), z, labels, weights),
-        fit_quietly(OrderPreserving(max_epochs=15), z, wrong, weights),
+        fit_quietly(OrderPreserving(max_iterations=15), z, labels, weights),
+        fit_quietly(OrderPreserving(max_iterations=15), z, wrong, weights),
     )
     new, _, _ = bent(50, seed=3)
     # Folds are dealt by label, so they differ, and with them the number of iterations.
@@ -110,7 +110,7 @@ def test_groups_stay_together_and_the_same_seed_gives_the_same_bytes() -> None:
 def test_a_class_without_rows_keeps_a_small_positive_probability() -> None:
     z, labels, _ = bent(2_000)
     with pytest.warns(GlayersWarning, match="no row is labelled 2"):
-        found = OrderPreserving(max_epochs=15).fit(z[labels != 2], labels[labels != 2])
+        found = OrderPreserving(max_iterations=15).fit(z[labels != 2], labels[labels != 2])
     assert (found.predict_proba(z) > 0).all()
 
 

@@ -25,7 +25,7 @@ FAST: dict[str, dict[str, Any]] = {
     "g-layers": {"max_epochs": 3, "n_folds": 2, "learning_rate": 0.03, "random_state": 0},
     "g-layers-paper": {"max_epochs": 3, "learning_rate": 1e-2, "weight_decay": 1e-2, "random_state": 0},
     "shared-g-layers": {"n_folds": 2, "random_state": 0},
-    "order-invariant": {"max_epochs": 10, "n_folds": 2},
+    "order-invariant": {"max_iterations": 10, "n_folds": 2},
 }
 # These cut rows into folds or batches by where they stand: a row written twice may land on both sides.
 BY_POSITION = {

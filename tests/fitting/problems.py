@@ -43,24 +43,14 @@ def dense_chain(n_in: int, n_out: int) -> Chain:
     return Chain((Dense(np.zeros((n_in, n_out)), np.zeros(n_out)),))
 
 
-def value_and_gradient(objective: Objective, flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The penalised loss (members,) of the training rows and its gradient (members, size), each member at its own."""
-    point = flat.detach().requires_grad_()
-    value = (objective.row_losses(point, slice(None)) * objective.train).sum(dim=1)
-    if objective.decay is not None:
-        value = value + (objective.decay * (point - objective.anchor) ** 2).sum(dim=1) / 2
-    (gradient,) = torch.autograd.grad(value.sum(), point)
-    return value.detach(), gradient
-
-
 def optimum(objective: Objective) -> torch.Tensor:
     """Parameters of least objective for every member, by SciPy."""
     start = objective.start()
 
-    def of_all(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = value_and_gradient(objective, torch.as_tensor(flat).reshape(start.shape))
+    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
         return float(value.sum()), gradient.numpy().ravel()
 
     options = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-9}
-    found = minimize(of_all, start.numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
     return torch.as_tensor(found.x).reshape(start.shape)

@@ -11,7 +11,7 @@ from experiments.paper.studies.regularised import RegularisedGLayers, Regularise
 from glayers.fitting.adam import descend
 from glayers.fitting.objective import Objective
 from glayers.maps import Chain, Dense, Relu, Step
-from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised, value_and_gradient
+from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
 from tests.strategies import Numbers
 
 
@@ -89,7 +89,7 @@ def test_a_rate_of_zero_stays_at_the_start() -> None:
 def test_the_first_step_of_adam_by_hand() -> None:
     # One batch, one step: mean and square are both corrected to g and g^2, so each parameter moves by rate * sign(g).
     objective = make_objective()
-    _, gradient = value_and_gradient(objective, objective.start())
+    _, gradient = objective(objective.start())
     moved = run(objective, [0.01], 1, ROWS, averaging=0.0) - objective.start()
     steep = gradient.abs() > 1e-4
     assert steep.float().mean() > 0.5
@@ -100,9 +100,7 @@ def test_small_batches_weigh_the_penalty_as_the_whole_set_does() -> None:
     objective = penalised(make_objective(dense_chain(CLASSES, CLASSES)), [0.1], toward_start=False)
     found = run(objective, [0.01], 150, 8)
     # Without its scale, a batch of 8 of 40 rows would count five times too little, and the weights would shrink.
-    assert float(value_and_gradient(objective, found)[0]) == pytest.approx(
-        float(value_and_gradient(objective, optimum(objective))[0]), rel=1e-3
-    )
+    assert float(objective(found)[0]) == pytest.approx(float(objective(optimum(objective))[0]), rel=1e-3)
 
 
 def test_batches_together_estimate_the_whole_gradient() -> None:

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from glayers.fitting import objective as objective_module
 from glayers.fitting.objective import Objective
 from glayers.maps import Centre, Chain, Relu, dense_layers
-from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised, value_and_gradient
+from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
 
 
 def somewhere(objective: Objective) -> torch.Tensor:
@@ -23,13 +23,11 @@ def somewhere(objective: Objective) -> torch.Tensor:
 def test_the_gradient_is_the_slope(loss: str, toward_start: bool) -> None:
     objective = penalised(make_objective(members=2, loss=loss), [0.3, 0.0], toward_start)
     point, width = somewhere(objective), 1e-6
-    _, gradient = value_and_gradient(objective, point)
+    _, gradient = objective(point)
     for place in range(0, point.shape[1], 5):
         move = torch.zeros_like(point)
         move[:, place] = width
-        slope = (value_and_gradient(objective, point + move)[0] - value_and_gradient(objective, point - move)[0]) / (
-            2 * width
-        )
+        slope = (objective(point + move)[0] - objective(point - move)[0]) / (2 * width)
         assert gradient[:, place].numpy() == pytest.approx(slope.numpy(), abs=1e-8)
 
 
@@ -46,7 +44,7 @@ def test_training_uses_the_values_and_the_gradient_of_relu_also_at_zero(dtype: t
 def test_the_value_is_the_weighted_mean_loss_and_half_the_squared_distance() -> None:
     objective = penalised(make_objective(members=1), [0.7], toward_start=True)
     point = somewhere(objective)
-    value, _ = value_and_gradient(objective, point)
+    value, _ = objective(point)
     train, held_out = (float(objective.mean_losses(point, w)[0]) for w in (objective.train, objective.held_out))
     outputs = objective.chain_at(point).member(0)(objective.logits)
     losses = torch.nn.functional.cross_entropy(outputs, objective.labels, reduction="none")
@@ -63,17 +61,15 @@ def test_the_value_is_the_weighted_mean_loss_and_half_the_squared_distance() -> 
 def test_a_transparent_start_has_the_loss_of_the_logits_themselves() -> None:
     objective = make_objective(members=3)
     losses = torch.nn.functional.cross_entropy(objective.logits, objective.labels, reduction="none")
-    assert value_and_gradient(objective, objective.start())[0].numpy() == pytest.approx(
-        (objective.train @ losses).numpy()
-    )
+    assert objective(objective.start())[0].numpy() == pytest.approx((objective.train @ losses).numpy())
 
 
 def test_members_evaluated_together_are_members_evaluated_alone() -> None:
     objective = penalised(make_objective(members=3), [0.0, 0.1, 1.0], toward_start=False)
     point = somewhere(objective)
-    together = value_and_gradient(objective, point)
+    together = objective(point)
     for member in range(3):
-        alone = value_and_gradient(objective.of(torch.tensor([member])), point[[member]])
+        alone = objective.of(torch.tensor([member]))(point[[member]])
         for one, many in zip(alone, together, strict=True):
             assert one[0].numpy() == pytest.approx(many[member].numpy(), abs=1e-12)
 
@@ -81,17 +77,18 @@ def test_members_evaluated_together_are_members_evaluated_alone() -> None:
 def test_blocks_of_rows_add_up_to_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = make_objective(members=2)
     point = somewhere(objective)
-    whole, held_out = (objective.mean_losses(point, each) for each in (objective.train, objective.held_out))
+    whole, held_out = objective(point), objective.mean_losses(point, objective.held_out)
     monkeypatch.setattr(objective_module, "_BLOCK_ENTRIES", 200)
     assert len(list(objective.blocks(ROWS))) > 3
-    assert objective.mean_losses(point, objective.train) == pytest.approx(whole, abs=1e-12)
+    for blocked, at_once in zip(objective(point), whole, strict=True):
+        assert blocked.numpy() == pytest.approx(at_once.numpy(), abs=1e-12)
     assert objective.mean_losses(point, objective.held_out) == pytest.approx(held_out, abs=1e-12)
 
 
 def test_the_ways_to_a_loss_agree() -> None:
     objective = make_objective(members=3)
     point = somewhere(objective)
-    value, _ = value_and_gradient(objective, point)
+    value, _ = objective(point)
     assert objective.mean_losses(point, objective.train) == pytest.approx(value.numpy(), abs=1e-12)
     nothing = torch.zeros_like(objective.train)
     assert objective.mean_losses(point, nothing).tolist() == [0.0, 0.0, 0.0]
@@ -117,9 +114,7 @@ def test_its_minimum_is_that_of_logistic_regression(strength: float) -> None:
     peer = LogisticRegression(C=1 / strength, tol=1e-10, max_iter=5000)
     peer.fit(objective.logits.numpy(), objective.labels.numpy(), sample_weight=objective.train[0].numpy())
     flat = torch.as_tensor(np.concatenate([peer.coef_.T.ravel(), peer.intercept_]))[None]
-    assert float(value_and_gradient(objective, found)[0]) == pytest.approx(
-        float(value_and_gradient(objective, flat)[0]), rel=1e-6
-    )
+    assert float(objective(found)[0]) == pytest.approx(float(objective(flat)[0]), rel=1e-6)
     # A constant added to every bias changes nothing, so probabilities are compared.
     ours = torch.softmax(objective.chain_at(found).member(0)(objective.logits), dim=1)
     assert ours.numpy() == pytest.approx(peer.predict_proba(objective.logits.numpy()), abs=1e-3)

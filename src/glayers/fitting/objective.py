@@ -80,6 +80,21 @@ class Objective:
         chain = self.of(own).chain_at(torch.as_tensor(flat))
         return chain.map_parameters(lambda value: value.cpu().double().numpy())
 
+    def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the objective (members,) and its gradient (members, size), each member at its own parameters."""
+        flat = flat.detach().requires_grad_()
+        value = torch.zeros(len(flat), dtype=flat.dtype)
+        gradient = torch.zeros_like(flat)
+        for rows in self.blocks(len(self.logits)):
+            part = (self.row_losses(flat, rows) * self.train[:, rows]).sum(dim=1)
+            gradient += torch.autograd.grad(part.sum(), flat)[0]
+            value += part.detach()
+        if self.decay is not None:
+            away = flat.detach() - self.anchor
+            value += (self.decay * away**2).sum(dim=1) / 2
+            gradient += self.decay * away
+        return value, gradient
+
     @torch.no_grad()
     def mean_losses(self, flat: Tensor, weights: Tensor) -> Array:
         """Return the loss of each member by row weights (members, n), such as `train` or `held_out`.
