@@ -295,3 +295,20 @@ def test_a_level_of_nearly_nothing_gives_numbers(level: float) -> None:
     found = metrics.calibration_test(p, y, level=level, n_resamples=99)
     assert 0 < found.detectable < 0.3  # before, the bound was the largest draw, or a division by 0
     assert found.tests["ks"].bound < found.tests["ks"].expected * 1.5
+
+
+def test_few_calibration_rows_are_no_excuse_where_classes_have_other_frequencies() -> None:
+    def hospital(rate: float, rows: int, seed: int) -> Predictions:
+        rng = np.random.default_rng(seed)
+        ill = rng.random(rows) < rate
+        logits = 2 * rng.normal(1.5 * ill, 1.0)
+        return Predictions(logits[:, None], ill.astype(np.int64))
+
+    fitted = VectorScaling().fit_predictions(hospital(0.1, 300, seed=0))
+    for rate, verdicts in ((0.1, ("calibrated", "as calibrated as the rows allow")), (0.25, ("not calibrated",))):
+        new = hospital(rate, 4_000, seed=1)
+        found = metrics.calibration_test(fitted.apply(new), calibrator=fitted, before=new, n_resamples=199)
+        assert found.verdict in verdicts
+    adapted = fitted.adapt(frequencies=[0.75, 0.25])
+    assert adapted.expects(np.array([3_000.0, 1_000.0]))
+    assert not adapted.expects(np.array([3_600.0, 400.0]))

@@ -28,6 +28,7 @@ from glayers.calibrators.class_shift import (
     count_rows,
     estimate_class_shift,
     given_frequencies,
+    same_frequencies,
     summarise,
     with_bias,
 )
@@ -47,6 +48,7 @@ from glayers.serving.sets import SetThresholds
 from glayers.text_tables import plural
 
 _LOGGER = logging.getLogger(__name__)
+_OTHER_FREQUENCIES = 0.01  # the p-value from which on class frequencies differ: 1 of 100 good sets of rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,6 +327,18 @@ class Calibrator(Estimator, Predictor, ABC):
         logits, calibrated = self._logits_and_calibrated(rows)
         for change in self.posterior_.changes(logits, n_draws, np.random.default_rng(drawn_seed(random_state))):
             yield softmax(calibrated + change)
+
+    def expects(self, label_counts: Floats) -> bool:
+        """Return whether labels are as frequent as in the calibration rows, or as what the calibrator was adapted to.
+
+        True unless they differ by more than chance explains 99 times in 100. `label_counts` (n_classes,) add up to the
+        number of independent rows.
+        """
+        summary = self.calibration_rows_
+        frequencies = summary.frequencies if self.adaptation_ is None else self.adaptation_.after
+        known = summary.rows * np.array(frequencies)
+        rare_first = np.argsort(known + label_counts)  # rare classes are merged with rare ones
+        return not same_frequencies(known[rare_first], label_counts[rare_first]) <= _OTHER_FREQUENCIES
 
     def _logits_and_calibrated(self, rows: Any) -> tuple[Array, Floats]:
         """Return rows as the fit saw them, and their calibrated logits; refuse methods without a posterior."""
