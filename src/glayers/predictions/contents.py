@@ -251,8 +251,12 @@ def contents_of(
     reading: Reading,
     others: Mapping[str, Any] | None = None,
     place: Callable[[str, int], str] = "{} of row {}".format,
+    of_label: str = "",
 ) -> Contents:
-    """Return contents from the array, the list or the cells of each field; `place` says where a value stands."""
+    """Return contents from the array, the list or the cells of each field.
+
+    `place` says where a value stands, and `of_label` what a label may be.
+    """
     arrays = {name: _array(value, name) for name, value in values.items()}
     names = tuple(map(str, arrays.pop("class_names"))) if "class_names" in values else None
     words: dict[str, Mapping[str, float]] = {"correct": _TRUE_OR_FALSE}
@@ -263,7 +267,8 @@ def contents_of(
         if name == "confidence":
             fields[name] = stated_confidences(cells, reading.stated, partial(place, name))
         elif cells.dtype == object and name != "groups":
-            fields[name] = numbers_or_words(cells, words.get(name, {}), partial(place, name))
+            expected = of_label if name == "labels" else ""
+            fields[name] = numbers_or_words(cells, words.get(name, {}), partial(place, name), expected)
     counts = {name: len(array) for name, array in fields.items()}
     if len(set(counts.values())) > 1:
         raise BadFile(f"its arrays have different numbers of rows: {counts}; save rows of one kind")

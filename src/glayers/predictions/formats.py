@@ -270,7 +270,16 @@ class _Columns:
             values["labels"] = self._of_two_classes(values["labels"])
         if len(self.classes) > 1:
             values["class_names"] = list(self.classes)
-        return contents_of(values, reading, others, cell)
+        return contents_of(values, reading, others, cell, self._of_label())
+
+    def _of_label(self) -> str:
+        """Say what a label may be, since a column of scores may be misspelt."""
+        if len(self.classes) < 2:
+            return ""
+        return (
+            f"a number or one of {listed(self.classes)}, the classes with a column of scores: rename the column of "
+            f"another class (ignored columns: {listed(self.others)}), or fix or remove that row"
+        )
 
     def _of_two_classes(self, labels: Array) -> Array:
         """Name class 0 by the first label that is not the name of the column; until then, write class 1 as a number."""
@@ -331,10 +340,13 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
     if reading.entries is None:
         check_size(_TEXT_FACTOR * path.stat().st_size)
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        beginning = stream.readline(csv.field_size_limit()).strip()
+        if delimiter not in beginning and set(beginning) & set(",;\t| "):
+            raise BadFile(f"put commas, in .tsv tabs, between columns, and write 0.5, not 0,5; got {beginning[:80]!r}")
+        stream.seek(0)
+        reader = csv.reader(stream, delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
-        if len(header) == 1 and not header[0].isidentifier():  # such as logit_1
-            raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
         columns = _Columns(header)
         step = reading.rows_at_once(len(header))
         rows = _numbered_rows(reader, len(header))

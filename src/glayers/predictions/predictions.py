@@ -157,6 +157,7 @@ class Predictions(_Rows):
             logits, labels, extras = _row_per_class(logits, soft, **extras)
         numbers = checks.check_labels(labels, len(logits), n_classes, names)
         checks.refuse_impossible_labels(logits, numbers)
+        checks.warn_of_labels_from_1(logits, numbers)
         self._set_checked(logits=logits, labels=numbers, class_names=names, **extras)
 
     @classmethod
