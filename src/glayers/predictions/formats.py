@@ -270,16 +270,7 @@ class _Columns:
             values["labels"] = self._of_two_classes(values["labels"])
         if len(self.classes) > 1:
             values["class_names"] = list(self.classes)
-        return contents_of(values, reading, others, cell, self._of_label())
-
-    def _of_label(self) -> str:
-        """Say what a label may be, since a column of scores may be misspelt."""
-        if len(self.classes) < 2:
-            return ""
-        return (
-            f"a number or one of {listed(self.classes)}, the classes with a column of scores: rename the column of "
-            f"another class (ignored columns: {listed(self.others)}), or fix or remove that row"
-        )
+        return contents_of(values, reading, others, cell, self.others)
 
     def _of_two_classes(self, labels: Array) -> Array:
         """Name class 0 by the first label that is not the name of the column; until then, write class 1 as a number."""
