@@ -120,7 +120,7 @@ def refuse_outside_unit_interval(values: Array, name: str, way_out: str = _IF_LO
     highest = 1 + _SUM_ROUNDING
     if values.min() >= lowest and values.max() <= highest:  # false for NaN
         return
-    if values.min() >= 0 and 99 <= values.mean(axis=0, dtype=np.float64).sum() <= 101:
+    if 0 <= values.min() <= values.max() <= 101 and 99 <= values.mean(axis=0, dtype=np.float64).sum() <= 101:
         way_out = "Divide percentages by 100"
     row, *column = np.argwhere(~((values >= lowest) & (values <= highest)))[0]
     where = f"row {row} has {values[row, *column]:g}"

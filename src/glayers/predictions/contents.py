@@ -201,7 +201,7 @@ class Contents:
         rows = Predictions._of_probabilities(check_probabilities(scores), **extras)
         if warn:
             of_labels = rows.probabilities()[np.arange(len(rows)), rows.labels]
-            warn_of_certainty(of_labels < 1.1e-12, "labels have a probability of 0")  # rows may sum to 0.99
+            warn_of_certainty(of_labels < 1.1e-12, "probabilities of labels are 0")  # rows may sum to 0.99
         return rows
 
 

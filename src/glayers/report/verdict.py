@@ -133,7 +133,8 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
     if test.groups is not None and not isinstance(test, MultiLabelPredictions):  # where each row is a group
         n_groups = len(np.unique(test.groups))
         words = f"the test rows come in {n_groups:,} groups; bands of figures treat rows as independent"
-        found.append(Finding("Groups", words, f"{WITHOUT_GROUPS}."))
+        advice = f"{WITHOUT_GROUPS}." if n_groups < FEW else ""
+        found.append(Finding("Groups", words, advice))
     return found
 
 
