@@ -208,8 +208,7 @@ def warn_of_labels_from_1(logits: Array, labels: Ints) -> None:
         lag = labels - logits.argmax(axis=1)
         if (lag == 1).sum() > 10 + 2 * (lag == 0).sum():  # a few rows may be so by chance
             warnings.warn(
-                "no label is 0, and far more predictions equal the label minus 1 than the label. If the labels are "
-                "numbered from 1, subtract 1",
+                "no label is 0, and far more rows predict the label - 1 than the label; are labels numbered from 1?",
                 GlayersWarning,
                 stacklevel=4,  # the caller of Predictions
             )

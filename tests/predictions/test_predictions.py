@@ -173,7 +173,7 @@ def test_bad_input_is_refused_with_a_way_out(changed: dict[str, Any], message: s
 def test_labels_from_1_are_warned_about_where_nobody_has_the_last_class() -> None:
     labels = np.arange(60) % 4
     logits = 3 * np.eye(5)[labels]
-    with pytest.warns(GlayersWarning, match="no label is 0, .* numbered from 1, subtract 1") as caught:
+    with pytest.warns(GlayersWarning, match=r"no label is 0, .*; are labels numbered from 1\?") as caught:
         Predictions(logits, labels + 1)
     assert [warning.filename for warning in caught] == [__file__]
     Predictions(logits[labels > 0], labels[labels > 0])  # class 0 is missing, and the others are right

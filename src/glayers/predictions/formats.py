@@ -180,11 +180,6 @@ def write_npz(stream: io.BytesIO, contents: Contents) -> None:
     np.savez_compressed(stream, **arrays)
 
 
-def write_npy(stream: io.BytesIO, contents: Contents) -> None:
-    """Write the scores as one array: there is no place for labels."""
-    np.save(stream, contents.scores)
-
-
 def write_json(stream: io.BytesIO, contents: Contents) -> None:
     """Write a JSON object with the keys of an `.npz`, arrays as lists."""
     lists = {key: cells_of(values) for key, values in _by_key(contents).items()}
@@ -542,7 +537,7 @@ _Reader: TypeAlias = Callable[[Path, Reading], Iterator[Contents]]
 _Writer: TypeAlias = Callable[[io.BytesIO, Contents], Any]
 FORMATS: Mapping[str, tuple[_Reader, _Writer]] = {
     ".npz": (read_npz, write_npz),
-    ".npy": (read_npy, write_npy),
+    ".npy": (read_npy, lambda stream, contents: np.save(stream, contents.scores)),  # no place for labels
     ".json": (read_json, write_json),
     ".jsonl": (read_json_lines, write_json_lines),
     ".parquet": (read_parquet, lambda stream, contents: write_parquet(stream, [contents])),

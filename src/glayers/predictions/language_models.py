@@ -112,8 +112,7 @@ def _refuse_mixture(first: _Row, place_of_first: str, row: _Row, where: str) -> 
     problem = f"has {row.kind}, but earlier lines have {first.kind}; write all alike"
     for name in sorted(first.fields.keys() ^ row.fields.keys())[:1]:
         where = where if name in first.fields else place_of_first
-        word = name.replace("labels", "answer (or label)")
-        problem = f"has no {word}, as other lines have: add it"
+        problem = f"has no {name.replace('labels', 'answer (or label)')}, as other lines have: add it"
     raise BadFile(f"{where}: {problem}, or remove {where} to read the rest")
 
 
@@ -161,7 +160,7 @@ def _without_missing(name: str, scores: Array) -> dict[str, Array]:
     if name == "logits" or not missing.any():
         return {name: np.where(missing, -np.inf, scores)}
     checked = check_probabilities(np.where(missing, 0.0, scores))
-    warn_of_certainty((checked <= 0) & ~missing, "probabilities are exactly 0", _LEAST_PROBABILITY)
+    warn_of_certainty((checked <= 0) & ~missing, "probabilities are exactly 0")
     return {"logits": np.where(missing, -np.inf, np.log(np.clip(checked, _LEAST_PROBABILITY, 1.0)))}
 
 
