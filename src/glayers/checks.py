@@ -114,7 +114,9 @@ def check_probability_rows(probabilities: Array) -> None:
         )
 
 
-def refuse_outside_unit_interval(values: Array, name: str, way_out: str = _IF_LOGITS) -> None:
+def refuse_outside_unit_interval(
+    values: Array, name: str, way_out: str = f"Divide percentages by 100. {_IF_LOGITS}"
+) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
     lowest = -1e-6  # 1 - p computed in float32 may give slightly less than 0
     highest = 1 + _SUM_ROUNDING

@@ -255,6 +255,7 @@ class TestFromProbabilities:
             (LOGITS, r"Predictions\(logits=\.\.\., labels=\.\.\.\)"),
             ([[0.5, 0.4], [0.5, 0.5]], r"row 0 sums to 0\.9"),
             ([[0.5, np.nan], [0.5, 0.5]], "finite"),
+            ([[70.4], [5.0]], r"row 0 has 70\.4\. Divide percentages by 100\. If these are logits"),
             ([[70.4, 20.1, 9.9], [5.0, 15.0, 80.0]], r"row 0 has 70\.4\. Divide percentages by 100$"),
             ([0.5, 0.5], "shape"),
         ],

@@ -267,7 +267,7 @@ def contents_of(
     words: dict[str, Mapping[str, float]] = {"correct": _TRUE_OR_FALSE}
     words["labels"] = {name: number for number, name in enumerate(names or ())}
     of_label = (
-        f"a number or one of {listed(names or ())}, the classes with scores: rename the scores of another class "
+        f"a number or one of {listed(names or ())}: no column has the scores of another class. Rename its column "
         f"(ignored: {listed(ignored)}), or fix or remove that row"
     )
     fields: dict[str, Any] = {}
