@@ -423,15 +423,8 @@ def report(
     $ glayers report calibration.npz test.npz -o both.html --methods vector
     """
     arg.check_output(output, force, calibration, test, reading.labels)
-    if test is None:
-        from glayers.comparison import UNCALIBRATED, Comparison
-
-        rows, _ = arg.read_sample(Source.of([calibration], reading), seed)
-        audited = Comparison(rows, {}, {UNCALIBRATED: scorecard(rows)}, {}, seed)
-        _write_page(audited, None, calibration.name, output, force)
-        return
     comparison, learned = _compared(calibration, test, methods, reading, seed)
-    _write_page(comparison, learned, test.name, output, force)
+    _write_page(comparison, learned, (test or calibration).name, output, force)
 
 
 def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False) -> None:
@@ -449,13 +442,17 @@ def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.
 
 
 def _compared(
-    calibration: Path, test: Path, methods: str | None, reading: Reading, seed: int
-) -> tuple["Comparison", Rows]:
-    """Read two files, and compare methods; return also the rows that they were fitted on."""
-    if reading.labels is not None:
-        raise typer.BadParameter("--labels is for one .npy file; put logits and labels of each set into an .npz file")
+    calibration: Path, test: Path | None, methods: str | None, reading: Reading, seed: int
+) -> tuple["Comparison", Rows | None]:
+    """Read two files, and compare methods; return also the rows that they were fitted on. Of one file, fit nothing."""
+    from glayers.comparison import UNCALIBRATED, Comparison
+
     names = arg.method_names(methods)
     learned, inputs = arg.read_sample(Source.of([calibration], reading), seed)
+    if test is None:
+        return Comparison(learned, {}, {UNCALIBRATED: scorecard(learned)}, {}, seed), None
+    if reading.labels is not None:
+        raise typer.BadParameter("--labels is for one .npy file; put logits and labels of each set into an .npz file")
     tested, _ = arg.read_sample(Source.of([test], reading), seed)
     return _fitted(learned, tested, names, inputs, seed), learned
 
