@@ -35,7 +35,12 @@ found = {
 }
 for name, rows in found.items():
     print(f"{name}: NLL {metrics.nll(rows):.4f}")
-    print(metrics.calibration_test(rows))
+print(metrics.calibration_test(found["before"]))
+# With the fit, the test also says whether more calibration rows would help.
+fit = calibrated.calibrator
+print(
+    metrics.calibration_test(found["after"], calibrator=fit, before=found["before"])
+)
 
 from glayers.report.plots import figure
 

@@ -114,12 +114,16 @@ def check_probability_rows(probabilities: Array) -> None:
         )
 
 
-def refuse_outside_unit_interval(values: Array, name: str, way_out: str = _IF_LOGITS) -> None:
+def refuse_outside_unit_interval(
+    values: Array, name: str, way_out: str = f"Divide percentages by 100. {_IF_LOGITS}"
+) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
     lowest = -1e-6  # 1 - p computed in float32 may give slightly less than 0
     highest = 1 + _SUM_ROUNDING
     if values.min() >= lowest and values.max() <= highest:  # false for NaN
         return
+    if 0 <= values.min() <= values.max() <= 101 and 99 <= values.mean(axis=0, dtype=np.float64).sum() <= 101:
+        way_out = "Divide percentages by 100"
     row, *column = np.argwhere(~((values >= lowest) & (values <= highest)))[0]
     where = f"row {row} has {values[row, *column]:g}"
     raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
@@ -198,6 +202,18 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
         hint = " (are they numbered from 1?)"
     refuse(bad, labels, f"labels must be whole numbers in 0..{n_classes - 1}", hint)
     return labels.astype(np.int64)
+
+
+def warn_of_labels_from_1(logits: Array, labels: Ints) -> None:
+    """Warn if no label is 0 and far more labels would be right if they were numbered from 1."""
+    if labels.min() > 0 and logits.shape[1] > 2:
+        lag = labels - logits.argmax(axis=1)
+        if (lag == 1).sum() > 10 + 2 * (lag == 0).sum():  # a few rows may be so by chance
+            warnings.warn(
+                "no label is 0, and far more rows predict the label - 1 than the label; are labels numbered from 1?",
+                GlayersWarning,
+                stacklevel=4,  # the caller of Predictions
+            )
 
 
 def label_distributions(values: object) -> Floats | None:

@@ -166,10 +166,12 @@ class Comparison(Tabled):
         return numbers
 
     def remarks(self) -> list[str]:
-        """Return the warnings of each fit and the reason of each failure, one line each."""
-        notes = []
+        """Return the warnings of the fits and the reason of each failure, one line each."""
+        methods: dict[str, list[str]] = {}
         for name, fitted in self.calibrators.items():
-            notes += [f"{name}: {note.removeprefix(f'{name}: ')}" for note in fitted.diagnostics_.notes]
+            for note in fitted.diagnostics_.notes:
+                methods.setdefault(note.removeprefix(f"{name}: "), []).append(name)
+        notes = [f"{', '.join(names)}: {note}" for note, names in methods.items()]
         return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
 
     def footnotes(self) -> list[str]:

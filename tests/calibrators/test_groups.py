@@ -164,7 +164,7 @@ def test_wrong_input_is_refused() -> None:
         method().fit(z, labels, None)
     with pytest.raises(BadPredictions, match="groups"):
         method().fit(z, labels, site[:5])
-    with pytest.raises(GlayersError, match="calibrator must be a calibrator of all classes"):
+    with pytest.raises(GlayersError, match=r"of all classes; got .*\. Groups are for .* not for conf"):
         GroupCalibrator(PlattScaling(inputs="confidence")).fit(z, labels, site)
     with pytest.raises(BadPredictions, match="groups are missing"):
         method().fit(z, labels, site).predict_proba(z, None)

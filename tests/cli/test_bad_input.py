@@ -105,10 +105,10 @@ def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypa
 
 
 def test_warnings_about_the_file_are_notes(folder: Path) -> None:
-    np.savez("p.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[0, 1])
+    np.savez("p.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 1])
     done = run("score", "p.npz")
     assert done.exit_code == 0
-    assert done.stderr.startswith("note: 1 of 4 probabilities are exactly 0")
+    assert done.stderr.startswith("note: 1 of 2 probabilities of labels are 0")
     np.savez("q.npz", probabilities=[[0.5], [0.6], [0.7]], labels=[0, 1, 1])
     assert run("score", "q.npz").stderr == ""  # of class 1 alone, and no logits
 

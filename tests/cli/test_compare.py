@@ -81,6 +81,34 @@ def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
     )
 
 
+def test_a_note_of_several_methods_is_printed_once(folder: Path) -> None:
+    np.savez(
+        "p.npz", probabilities=np.tile([[0.7, 0.3, 0.0], [0.2, 0.2, 0.6], [0.3, 0.5, 0.2]], (20, 1)), y=[0, 2, 1] * 20
+    )
+    done = run("compare", "p.npz", "p.npz", "--methods", "temperature,vector")
+    assert [line for line in done.stderr.splitlines() if " are 0" in line] == [
+        "note: temperature, vector: 20 of 180 probabilities are 0 and were raised to 0.1, half the smallest other one"
+    ]
+
+
+def test_files_are_read_as_the_options_say(folder: Path) -> None:
+    for name, file in (("old", "calibration.npz"), ("new", "test.npz")):
+        archive = np.load(file)
+        arrays = {"logits_dev": archive["logits"], "labels_dev": archive["labels"]}
+        np.savez(f"{name}.npz", **arrays, groups_dev=np.arange(len(archive["labels"])) // 60)
+    words = ("old.npz", "new.npz", "--part", "dev", "--methods", "temperature")
+    few = run("compare", *words).stdout
+    assert "150 rows in 3 groups are too few" in few
+    assert "attention: Groups: the test rows come in 3 groups" in few
+    assert "leave the groups out (--ignore-groups)" in few
+    assert "groups" not in run("compare", *words, "--ignore-groups").stdout
+    audited = run("report", "new.npz", "--part", "dev", "--ignore-groups", "-o", "audit.html")
+    assert audited.exit_code == 0
+    assert "groups" not in audited.stdout
+    npy = run("compare", "logits.npy", "logits.npy", "--labels", "labels.npy")
+    assert "put logits and labels of each set into an .npz" in usage_error(npy)
+
+
 def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
     for nothing in ("", " , "):
         assert "unknown method" in usage_error(run("compare", "calibration.npz", "test.npz", "--methods", nothing))

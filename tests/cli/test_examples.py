@@ -21,7 +21,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # The Python blocks of these pages write what their commands read, so that they run here and not in `test_documents`.
 WRITES_ITS_FILES = {
     ROOT / "docs" / "how-to" / f"{name}.md"
-    for name in ("use-language-models", "other-inputs", "several-labels", "use-scikit-learn", "monitoring")
+    for name in ("use-language-models", "other-inputs", "several-labels", "groups", "use-scikit-learn", "monitoring")
 }
 pytestmark = pytest.mark.thorough
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -251,6 +251,16 @@ def test_float32_stays_float32(folder: Path) -> None:
         assert np.load("out.npz")["probabilities"].dtype == kind
 
 
+def test_masked_options_are_read_back_without_a_note(folder: Path) -> None:
+    logits, labels = overconfident(90, 0)
+    logits[(np.arange(90) % 2 == 0) & (labels < 3), 3] = -np.inf  # questions of three options
+    np.savez("masked.npz", logits=logits, labels=labels)
+    for ending in ("npz", "csv", "jsonl"):
+        run("apply", "model.safetensors", "masked.npz", "-o", f"out.{ending}")
+        done = run("score", f"out.{ending}")
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_groups_are_fitted_and_applied(folder: Path) -> None:
     logits, labels = overconfident(300, 0)
     site = np.array(["Bern", "Oslo"])[np.arange(300) % 2]
@@ -259,6 +269,8 @@ def test_groups_are_fitted_and_applied(folder: Path) -> None:
     done = run("fit", "sites.npz", "-o", "sites.safetensors", "-m", "temperature", "--by-group")
     assert done.exit_code == 0, done.output
     assert "group Oslo: its correction has a share of" in done.stdout
+    assert "common calibrator: learned 1 parameter" in done.stdout
+    assert "common calibrator: mean loss on these rows: " in done.stdout
     assert run("apply", "sites.safetensors", "sites.npz", "-o", "out.npz").exit_code == 0
     fitted: Any = glayers.load("sites.safetensors")
     assert np.allclose(np.load("out.npz")["probabilities"], fitted.predict_proba(logits, site))

@@ -130,6 +130,8 @@ def test_a_class_without_a_label_is_named() -> None:
     z, labels = tilted(5)
     with pytest.warns(GlayersWarning, match="no row is labelled 3"):
         make("temperature").fit(z[labels != 3], labels[labels != 3])
+    with pytest.warns(GlayersWarning, match=r"no row is labelled 0 \(are the labels numbered from 1\?\): "):
+        make("temperature").fit(z[labels != 0], labels[labels != 0])
 
 
 @pytest.mark.parametrize("name", sorted(CALIBRATORS.keys() - BY_POSITION))

@@ -203,10 +203,13 @@ def test_numbers_too_large_to_add_up_do_not_become_a_numpy_warning(tmp_path: Pat
     assert_same(read_predictions(path), np.full((3, 4), 1e308), np.array([0, 1, 2]))
 
 
-def test_warnings_of_predictions_are_not_silenced(tmp_path: Path) -> None:
-    path = npz(tmp_path / "a.npz", p=np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]), y=[0, 2])
-    with pytest.warns(GlayersWarning, match="exactly 0"):
-        read_predictions(path)
+def test_probabilities_of_0_are_warned_about_where_they_belong_to_labels(tmp_path: Path) -> None:
+    p = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    assert len(read_predictions(npz(tmp_path / "masked.npz", p=p, y=[0, 2]))) == 2  # they change no score
+    with pytest.warns(GlayersWarning, match="1 of 2 probabilities of labels are 0 and were moved by 1e-12"):
+        read_predictions(npz(tmp_path / "wrong.npz", p=p, y=[1, 2]))
+    with pytest.warns(GlayersWarning, match="2 of 3 probabilities of labels are 0"):
+        read_predictions(npz(tmp_path / "binary.npz", p=np.array([[1.0], [0.0], [0.5]]), y=[0, 1, 1]))
 
 
 def test_a_pair_of_npy_files_gives_back_logits_and_labels(tmp_path: Path) -> None:

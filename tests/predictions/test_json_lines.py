@@ -120,7 +120,7 @@ def test_confidence_and_correct(tmp_path: Path) -> None:
 
 
 def test_lines_must_agree_and_parse(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match=r"line 2: has groups, labels, logits, but .* or remove line 2 to read the rest$"):
+    with pytest.raises(BadFile, match=r"line 1: has no groups, as other lines have: add it, or remove line 1 to"):
         read_predictions(
             write(tmp_path / "s.jsonl", {"logits": [1, 2], "label": 0}, {"logits": [1, 2], "label": 0, "group": 1})
         )

@@ -14,6 +14,7 @@ from glayers import BadFile, GlayersWarning, MatrixScaling, read_confidences, re
 from glayers.cli import app
 from glayers.errors import BadPredictions
 
+FAILED = {"id": "b1", "custom_id": "q1", "response": None, "error": None}  # a line of the output of a batch
 HALF, FIFTH, TENTH = math.log(0.5), math.log(0.2), math.log(0.1)
 
 
@@ -168,7 +169,14 @@ LETTERS: dict[str, Any] = {"options": list("ABC"), "answer": "B"}
             {"choices": ["3", "4", "5", "6"], "logprobs": [-1, -2, -3, -4], "answer": "3"},
             r"the answer '3' means the choices \[0, 3\]; give the letter of one",
         ),
-        ({"custom_id": "q1", "response": None, "error": {"code": "rate"}, "answer": "A"}, "a request that failed"),
+        (
+            FAILED | {"error": {"message": "Expired."}},
+            "failed, with {'message': 'Expired.'}; ask again, or remove line 1",
+        ),
+        (
+            FAILED | {"response": {"status_code": 429, "body": {"error": {"message": "Slow."}}}},
+            "failed, .* 429, .*'Slow.'",
+        ),
         ({"confidence": "high", "correct": True}, "confidence has 'high'; expected a number"),
         ({"confidence": 0.9, "correct": "perhaps"}, "correct has 'perhaps'; expected a number or one of true"),
     ],
@@ -214,6 +222,14 @@ def test_tokens_are_not_taken_for_names_of_options(tmp_path: Path) -> None:
         BadFile, match="line 2: has labels, logits, but earlier lines have labels, logits, scores by name"
     ):
         read_predictions(write(tmp_path / "s.jsonl", lines[0], {"logprobs": [-1.0, -2.0], "answer": "A"}))
+
+
+def test_the_line_without_an_answer_is_named(tmp_path: Path) -> None:
+    without, answered = {"logprobs": [-1.0, -2.0]}, {"logprobs": [-1.0, -3.0], "answer": "A"}
+    for place, lines in ((1, [without, answered, answered]), (3, [answered, answered, without])):
+        said = rf"line {place}: has no answer \(or label\), as other lines have: add it, or remove line {place} to read"
+        with pytest.raises(BadFile, match=said):
+            read_predictions(write(tmp_path / "s.jsonl", *lines))
 
 
 def inspect_log(*samples: dict[str, Any]) -> dict[str, Any]:

@@ -170,6 +170,16 @@ def test_bad_input_is_refused_with_a_way_out(changed: dict[str, Any], message: s
         Predictions(**given)
 
 
+def test_labels_from_1_are_warned_about_where_nobody_has_the_last_class() -> None:
+    labels = np.arange(60) % 4
+    logits = 3 * np.eye(5)[labels]
+    with pytest.warns(GlayersWarning, match=r"no label is 0, .*; are labels numbered from 1\?") as caught:
+        Predictions(logits, labels + 1)
+    assert [warning.filename for warning in caught] == [__file__]
+    Predictions(logits[labels > 0], labels[labels > 0])  # class 0 is missing, and the others are right
+    Predictions(logits[:10], labels[:10] + 1)  # too few to say
+
+
 def test_the_error_names_an_object_that_is_not_an_array() -> None:
     class Broken:
         def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -245,6 +255,8 @@ class TestFromProbabilities:
             (LOGITS, r"Predictions\(logits=\.\.\., labels=\.\.\.\)"),
             ([[0.5, 0.4], [0.5, 0.5]], r"row 0 sums to 0\.9"),
             ([[0.5, np.nan], [0.5, 0.5]], "finite"),
+            ([[70.4], [5.0]], r"row 0 has 70\.4\. Divide percentages by 100\. If these are logits"),
+            ([[70.4, 20.1, 9.9], [5.0, 15.0, 80.0]], r"row 0 has 70\.4\. Divide percentages by 100$"),
             ([0.5, 0.5], "shape"),
         ],
     )

@@ -217,7 +217,14 @@ HEADER = "logit_a,logit_b,label\n"
         ("logit_0,logit_1,label\n1,2,1\n1,2,0_1\n", "line 3, column 'label' has '0_1'; expected a number"),
         (HEADER, "no rows under its header"),
         ("\n\n", "no logits or probabilities: found none"),
-        ("logit_a;logit_b;label\n1;2;0\n", "one column, 'logit_a;logit_b;label'; put commas"),
+        ("logit_a;logit_b;label\n1;2;0\n", "put commas, in .tsv tabs, between columns, and write 0.5, not 0,5"),
+        ('"logit_a";"logit_b";"label"\n0,1;0,2;0\n', "put commas, in .tsv tabs, between columns"),  # R's write.csv2
+        ("logit_a\tlogit_b\tlabel\n1\t2\t0\n", "put commas, in .tsv tabs, between columns"),
+        (
+            "id,logit_a,logit_b,logti_wren,label\n7,1,2,3,1\n7,1,2,3,wren\n",
+            "line 3, column 'label' has 'wren'; expected a number or one of a, b: no column has the scores of "
+            "another class. Rename its column (ignored: id, logti_wren), or fix or remove that row",
+        ),
         ("1,2,0\n3,4,1\n", "found 1, 2, 0; expected one of these keys or column headers"),
         ("logit_a,logit_b,logit_a,label\n1,2,3,0\n", "the column 'logit_a' is there twice"),
     ],

@@ -567,7 +567,8 @@ class Calibrator(Estimator, Predictor, ABC):
             notes.append(f"{facts.method} did not lower the loss of the calibration rows: {losses}")
         if facts.classes_never_seen:
             names = listed(map(str, facts.classes_never_seen), at_most=5)
-            notes.append(f"no row is labelled {names}: their probabilities cannot be calibrated from these rows")
+            hint = " (are the labels numbered from 1?)" if facts.classes_never_seen == (0,) else ""
+            notes.append(f"no row is labelled {names}{hint}: their probabilities cannot be calibrated from these rows")
         return notes
 
     def _issue_warnings(self) -> Self:

@@ -124,7 +124,8 @@ class GroupCalibrator(Estimator):
         """Return the checked setting."""
         method = AutoCalibrator() if self.calibrator is None else self.calibrator
         if not isinstance(method, Calibrator) or method.inputs == "confidence":
-            raise GlayersError(f"calibrator must be a calibrator of all classes; got {shown(method)}")
+            way_out = "Groups are for rows with scores of all classes, not for confidences"
+            raise GlayersError(f"calibrator must be a calibrator of all classes; got {shown(method)}. {way_out}")
         return method
 
     def _learn(self, rows_of_all: Predictions, groups: Any) -> Self:

@@ -84,14 +84,16 @@ def _show_model(fitted: Any, where: str) -> None:
     """Print what a calibrator is, and what it learned."""
     calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
     facts = calibrator.diagnostics_
+    owner = "" if fitted is calibrator else "common calibrator: "
+    learned = plural(facts.n_parameters, "parameter")
     classes = "labels" if calibrator.link == "sigmoid" else "classes"
     show(
         title(
             f"{facts.method}, fitted on {plural(facts.rows, 'row')} of {len(calibrator.classes_):,} {classes}{where}"
         ),
         f"settings: {' '.join(str(fitted).split())}",
-        f"learned {plural(facts.n_parameters, 'parameter')} from {calibrator.inputs}; the fit ended: {facts.reason}",
-        f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
+        f"{owner}learned {learned} from {calibrator.inputs}; the fit ended: {facts.reason}",
+        f"{owner}mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
     )
     rows: Any = getattr(calibrator, "calibration_rows_", None)
     if rows is not None and rows.rows < 0.99 * facts.rows:

@@ -370,6 +370,7 @@ def compare(
     calibration: arg.Calibration,
     test: arg.Test,
     methods: arg.Methods = None,
+    reading: Reading = arg.READING,
     differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
@@ -381,7 +382,7 @@ def compare(
     $ glayers compare calibration.npz test.npz
     $ glayers compare calibration.csv test.csv --methods temperature,vector
     """
-    comparison, learned = _compared(calibration, test, methods, seed)
+    comparison, learned = _compared(calibration, test, methods, reading, seed)
     between = comparison.differences(random_state=seed) if differences else None
     if as_json:
         numbers: dict[str, Any] = {
@@ -407,6 +408,7 @@ def report(
     test: Annotated[Path | None, arg.file_argument("[TEST]", "Rows to score, which were not fitted on.")] = None,
     output: arg.Page = Path("report.html"),
     methods: arg.Methods = None,
+    reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     force: arg.Force = False,
 ) -> None:
@@ -420,16 +422,9 @@ def report(
     $ glayers report test.npz -o audit.html
     $ glayers report calibration.npz test.npz -o both.html --methods vector
     """
-    arg.check_output(output, force, calibration, test)
-    if test is None:
-        from glayers.comparison import UNCALIBRATED, Comparison
-
-        rows, _ = arg.read_sample(Source.of([calibration], Reading()), seed)
-        audited = Comparison(rows, {}, {UNCALIBRATED: scorecard(rows)}, {}, seed)
-        _write_page(audited, None, calibration.name, output, force)
-        return
-    comparison, learned = _compared(calibration, test, methods, seed)
-    _write_page(comparison, learned, test.name, output, force)
+    arg.check_output(output, force, calibration, test, reading.labels)
+    comparison, learned = _compared(calibration, test, methods, reading, seed)
+    _write_page(comparison, learned, (test or calibration).name, output, force)
 
 
 def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False) -> None:
@@ -446,11 +441,19 @@ def demo(output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.
     _write_page(comparison, calibration, _DEMO, output.resolve(), force)
 
 
-def _compared(calibration: Path, test: Path, methods: str | None, seed: int) -> tuple["Comparison", Rows]:
-    """Read two files, and compare methods; return also the rows that they were fitted on."""
+def _compared(
+    calibration: Path, test: Path | None, methods: str | None, reading: Reading, seed: int
+) -> tuple["Comparison", Rows | None]:
+    """Read two files, and compare methods; return also the rows that they were fitted on. Of one file, fit nothing."""
+    from glayers.comparison import UNCALIBRATED, Comparison
+
     names = arg.method_names(methods)
-    learned, inputs = arg.read_sample(Source.of([calibration], Reading()), seed)
-    tested, _ = arg.read_sample(Source.of([test], Reading()), seed)
+    learned, inputs = arg.read_sample(Source.of([calibration], reading), seed)
+    if test is None:
+        return Comparison(learned, {}, {UNCALIBRATED: scorecard(learned)}, {}, seed), None
+    if reading.labels is not None:
+        raise typer.BadParameter("--labels is for one .npy file; put logits and labels of each set into an .npz file")
+    tested, _ = arg.read_sample(Source.of([test], reading), seed)
     return _fitted(learned, tested, names, inputs, seed), learned
 
 

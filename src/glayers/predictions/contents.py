@@ -12,7 +12,7 @@ import numpy as np
 from glayers.arrays import Array, Floats
 from glayers.checks import check_choice, check_probabilities, label_distributions, to_float
 from glayers.errors import BadFile, BadPredictions, listed, shown
-from glayers.predictions.predictions import Confidences, Predictions
+from glayers.predictions.predictions import Confidences, Predictions, warn_of_certainty
 from glayers.predictions.several_labels import MultiLabelPredictions
 
 Inputs: TypeAlias = Literal["logits", "probabilities"] | None
@@ -178,7 +178,8 @@ class Contents:
     def checked(self, *, needs_labels: bool = True, warn: bool = True) -> Rows:
         """Return checked rows; without `needs_labels`, rows without any get labels that are possible classes.
 
-        With `warn`, a warning counts probabilities of exactly 0.
+        With `warn`, a warning counts labels whose probability is 0. Other probabilities of 0, such as those of masked
+        classes, change no score.
         """
         if needs_labels and not self.labelled:
             raise BadFile(_NO_CORRECT if self.inputs == "confidence" else _NO_LABELS)
@@ -197,7 +198,11 @@ class Contents:
             extras["labels"] = scores.argmax(axis=1) if is_matrix else np.zeros(len(scores), np.int64)
         if self.inputs == "logits":
             return Predictions(scores, **extras)
-        return Predictions._of_probabilities(check_probabilities(scores), warn=warn, **extras)
+        rows = Predictions._of_probabilities(check_probabilities(scores), **extras)
+        if warn:
+            of_labels = rows.probabilities()[np.arange(len(rows)), rows.labels]
+            warn_of_certainty(of_labels < 1.1e-12, "probabilities of labels are 0")  # rows may sum to 0.99
+        return rows
 
 
 def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dict[str, str]:
@@ -251,19 +256,28 @@ def contents_of(
     reading: Reading,
     others: Mapping[str, Any] | None = None,
     place: Callable[[str, int], str] = "{} of row {}".format,
+    ignored: Iterable[str] = (),
 ) -> Contents:
-    """Return contents from the array, the list or the cells of each field; `place` says where a value stands."""
+    """Return contents from the array, the list or the cells of each field.
+
+    `place` says where a value stands, and `ignored` names columns.
+    """
     arrays = {name: _array(value, name) for name, value in values.items()}
     names = tuple(map(str, arrays.pop("class_names"))) if "class_names" in values else None
     words: dict[str, Mapping[str, float]] = {"correct": _TRUE_OR_FALSE}
     words["labels"] = {name: number for number, name in enumerate(names or ())}
+    of_label = (
+        f"a number or one of {listed(names or ())}: no column has the scores of another class. Rename its column "
+        f"(ignored: {listed(ignored)}), or fix or remove that row"
+    )
     fields: dict[str, Any] = {}
     for name, cells in arrays.items():
         fields[name] = cells
         if name == "confidence":
             fields[name] = stated_confidences(cells, reading.stated, partial(place, name))
         elif cells.dtype == object and name != "groups":
-            fields[name] = numbers_or_words(cells, words.get(name, {}), partial(place, name))
+            expected = of_label if names and name == "labels" else ""
+            fields[name] = numbers_or_words(cells, words.get(name, {}), partial(place, name), expected)
     counts = {name: len(array) for name, array in fields.items()}
     if len(set(counts.values())) > 1:
         raise BadFile(f"its arrays have different numbers of rows: {counts}; save rows of one kind")

@@ -180,11 +180,6 @@ def write_npz(stream: io.BytesIO, contents: Contents) -> None:
     np.savez_compressed(stream, **arrays)
 
 
-def write_npy(stream: io.BytesIO, contents: Contents) -> None:
-    """Write the scores as one array: there is no place for labels."""
-    np.save(stream, contents.scores)
-
-
 def write_json(stream: io.BytesIO, contents: Contents) -> None:
     """Write a JSON object with the keys of an `.npz`, arrays as lists."""
     lists = {key: cells_of(values) for key, values in _by_key(contents).items()}
@@ -270,7 +265,7 @@ class _Columns:
             values["labels"] = self._of_two_classes(values["labels"])
         if len(self.classes) > 1:
             values["class_names"] = list(self.classes)
-        return contents_of(values, reading, others, cell)
+        return contents_of(values, reading, others, cell, self.others)
 
     def _of_two_classes(self, labels: Array) -> Array:
         """Name class 0 by the first label that is not the name of the column; until then, write class 1 as a number."""
@@ -331,10 +326,13 @@ def read_csv(path: Path, reading: Reading) -> Iterator[Contents]:
     if reading.entries is None:
         check_size(_TEXT_FACTOR * path.stat().st_size)
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        beginning = stream.readline(csv.field_size_limit()).strip()
+        if delimiter not in beginning and set(beginning) & set(",;\t| "):
+            raise BadFile(f"put commas, in .tsv tabs, between columns, and write 0.5, not 0,5; got {beginning[:80]!r}")
+        stream.seek(0)
+        reader = csv.reader(stream, delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
-        if len(header) == 1 and not header[0].isidentifier():  # such as logit_1
-            raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
         columns = _Columns(header)
         step = reading.rows_at_once(len(header))
         rows = _numbered_rows(reader, len(header))
@@ -539,7 +537,7 @@ _Reader: TypeAlias = Callable[[Path, Reading], Iterator[Contents]]
 _Writer: TypeAlias = Callable[[io.BytesIO, Contents], Any]
 FORMATS: Mapping[str, tuple[_Reader, _Writer]] = {
     ".npz": (read_npz, write_npz),
-    ".npy": (read_npy, write_npy),
+    ".npy": (read_npy, lambda stream, contents: np.save(stream, contents.scores)),  # no place for labels
     ".json": (read_json, write_json),
     ".jsonl": (read_json_lines, write_json_lines),
     ".parquet": (read_parquet, lambda stream, contents: write_parquet(stream, [contents])),

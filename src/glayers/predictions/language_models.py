@@ -79,10 +79,10 @@ def contents_of_records(records: Iterable[tuple[str, Any]], reading: Reading) ->
         with errors_as_bad_file(where, way_out=f", or remove {where} to read the rest"):
             record = json.loads(given) if isinstance(given, bytes) else given
             row = _row_of(record, reading)
-            if rows and row.kind != rows[0].kind:
-                raise BadFile(f"has {row.kind}, but earlier lines have {rows[0].kind}; write all alike")
         if not rows:
             first = record
+        elif row.kind != rows[0].kind:
+            _refuse_mixture(rows[0], places[0], row, where)
         if _HARNESS in record and record.get("filter") != first.get("filter"):
             continue  # a harness writes every question once for each filter; the first filter is read
         rows.append(row)
@@ -105,6 +105,15 @@ def contents_of_records(records: Iterable[tuple[str, Any]], reading: Reading) ->
     keys = dict.fromkeys(key for row in rows for key in row.others if reading.others)
     others = {key: [row.others.get(key) for row in rows] for key in keys}
     return contents_of(fields, reading, others, lambda name, row: f"{places[row]}: {name}")
+
+
+def _refuse_mixture(first: _Row, place_of_first: str, row: _Row, where: str) -> None:
+    """Refuse a line of another kind than the first; of a field that one of them lacks, name this one."""
+    problem = f"has {row.kind}, but earlier lines have {first.kind}; write all alike"
+    for name in sorted(first.fields.keys() ^ row.fields.keys())[:1]:
+        where = where if name in first.fields else place_of_first
+        problem = f"has no {name.replace('labels', 'answer (or label)')}, as other lines have: add it"
+    raise BadFile(f"{where}: {problem}, or remove {where} to read the rest")
 
 
 def _warn_of_assumed(rows: list[_Row]) -> None:
@@ -151,7 +160,7 @@ def _without_missing(name: str, scores: Array) -> dict[str, Array]:
     if name == "logits" or not missing.any():
         return {name: np.where(missing, -np.inf, scores)}
     checked = check_probabilities(np.where(missing, 0.0, scores))
-    warn_of_certainty(np.where(missing, 1.0, checked), _LEAST_PROBABILITY)
+    warn_of_certainty((checked <= 0) & ~missing, "probabilities are exactly 0")
     return {"logits": np.where(missing, -np.inf, np.log(np.clip(checked, _LEAST_PROBABILITY, 1.0)))}
 
 
@@ -165,11 +174,14 @@ def _row_of(record: Any, reading: Reading) -> _Row:
         return _lighteval_row(record)
     if isinstance(record.get("output"), dict):
         return _inspect_row(record, reading)
-    if record.get("error") and record.get("custom_id"):
-        raise BadFile(f"is a request that failed, with {shown(record['error'])}; leave the line out or ask again")
     response = record.get("response", record)
-    if isinstance(response, dict):
-        response = response.get("body", response)  # as in a batch
+    failure = record.get("error")
+    if isinstance(response, dict):  # as in a batch
+        if response.get("status_code", 200) != 200:
+            failure = failure or response
+        response = response.get("body", response)
+    if failure and record.get("custom_id"):
+        raise BadFile(f"is a request that failed, with {str(failure)[:300]}; ask again")
     if isinstance(response, dict) and isinstance((_values(response.get("choices")) or [None])[0], dict):
         return _server_row(record, response, reading)
     return _plain_row(record, reading)

@@ -157,6 +157,7 @@ class Predictions(_Rows):
             logits, labels, extras = _row_per_class(logits, soft, **extras)
         numbers = checks.check_labels(labels, len(logits), n_classes, names)
         checks.refuse_impossible_labels(logits, numbers)
+        checks.warn_of_labels_from_1(logits, numbers)
         self._set_checked(logits=logits, labels=numbers, class_names=names, **extras)
 
     @classmethod
@@ -194,20 +195,21 @@ class Predictions(_Rows):
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
         checked = checks.check_probabilities(probabilities)
+        one_column = checked.shape[1] == 1
         if not (isinstance(floor, int | float) and floor == 0):
             floor = checks.number_between(floor, "floor", 0.0, 0.5)
-        elif checked.shape[1] == 1 and (checked >= 1).any():
+            what = "probabilities are exactly 0 (pass floor=0 if these classes are impossible)"
+            if one_column:
+                what = "probabilities are exactly 0 or 1"
+            warn_of_certainty((checked <= 0) | (one_column & (checked >= 1)), what, floor)
+        elif one_column and (checked >= 1).any():
             raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
         extras = {"weights": weights, "groups": groups, "class_names": class_names, "counts": counts}
-        return cls._of_probabilities(checked, labels, floor, warn=floor > 0, **extras)
+        return cls._of_probabilities(checked, labels, floor, **extras)
 
     @classmethod
-    def _of_probabilities(
-        cls, probabilities: Array, labels: object, floor: float = 1e-12, warn: bool = False, **extras: Any
-    ) -> Self:
+    def _of_probabilities(cls, probabilities: Array, labels: object, floor: float = 1e-12, **extras: Any) -> Self:
         """Return predictions from checked probabilities."""
-        if warn:
-            warn_of_certainty(probabilities, floor)
         wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
@@ -360,17 +362,11 @@ def map_inputs(inputs: str, predictions: Predictions) -> Array:
     return probabilities[:, 1:] if predictions.logits.shape[1] == 1 else probabilities
 
 
-def warn_of_certainty(probabilities: Array, floor: float) -> None:
-    """Count the probabilities that have no logit: 0 and, if one column stands for two classes, also 1."""
-    certain = probabilities <= 0
-    what = "0"
-    if probabilities.shape[1] == 1:
-        certain |= probabilities >= 1
-        what = "0 or 1"
+def warn_of_certainty(certain: Bools, what: str, floor: float = 1e-12) -> None:
+    """Count the probabilities that have no logit."""
     if certain.any():
         warnings.warn(
-            f"{certain.sum()} of {certain.size} probabilities are exactly {what} and were moved by {floor:g}; "
-            f"pass the logits instead if you have them, or floor=0 if these classes are impossible",
+            f"{certain.sum()} of {certain.size} {what} and were moved by {floor:g}; use the logits if you have them",
             GlayersWarning,
-            stacklevel=4,  # the caller of from_probabilities
+            stacklevel=3,  # the caller of from_probabilities
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from glayers.arrays import Bools, Ints
-from glayers.errors import listed
+from glayers.errors import WITHOUT_GROUPS, listed
 from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
 from glayers.metrics.calibration_tests import TOLERANCE
 from glayers.metrics.events import Rows, Scored
@@ -136,7 +136,8 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
     if test.groups is not None and not isinstance(test, MultiLabelPredictions):  # where each row is a group
         n_groups = len(np.unique(test.groups))
         words = f"the test rows come in {n_groups:,} groups; bands of figures treat rows as independent"
-        found.append(Finding("Groups", words, ""))
+        advice = f"{WITHOUT_GROUPS}." if n_groups < FEW else ""
+        found.append(Finding("Groups", words, advice))
     return found
 
 
