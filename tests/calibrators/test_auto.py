@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example
 from hypothesis import given as drawn
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -53,6 +54,21 @@ def quietly(calibrator: Any, *given: Any, **named: Any) -> Any:
 
 def names_of(fitted: AutoCalibrator) -> list[str]:
     return [part.name for part in fitted.selection_.parts]
+
+
+def test_a_share_of_temperature_scaling_leaves_no_bias_in_a_class() -> None:
+    """Two classes, scores with log-odds 2.2 s + 0.8 where s is true: temperature scaling alone is 6 points too high."""
+    biases = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        true = rng.normal(0, 1.5, 3_000)
+        labels = (rng.random(3_000) < 1 / (1 + np.exp(-true))).astype(int)
+        new = rng.normal(0, 1.5, 20_000)
+        auto = AutoCalibrator(time_budget=0).fit(2.2 * true[:, None] + 0.8, labels)
+        assert 0 < auto.mixture_weights_["temperature"] < 0.5
+        p = auto.predict_proba(2.2 * new[:, None] + 0.8)[:, 1]
+        biases.append(100 * np.mean(p - 1 / (1 + np.exp(-new))))
+    assert abs(np.mean(biases)) < 0.5  # points, with a standard error of 0.2; 1.1 without shifts in the last correction
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +159,7 @@ def test_noise_is_no_gain() -> None:
 
 
 @hypothesis_settings(max_examples=20, deadline=None)
+@example(seed=23418, rows=10, classes=2, loss="brier", signal=3.0, keep_accuracy=False)
 @drawn(
     seed=st.integers(0, 2**32 - 1),
     rows=st.integers(10, 150),
@@ -439,8 +456,8 @@ def test_an_earlier_calibrator_is_worth_many_rows_and_an_unrelated_one_does_no_h
         fits = (quick(), quick(prior=earlier), quick(prior=[unrelated, earlier]), quick(prior=unrelated))
         losses.append([nll(each.fit(*few).predict_proba(z), labels) for each in fits])
     without, related, both, other = np.mean(losses, axis=0)
-    assert related < without - 0.02
-    assert both < without - 0.02
+    assert related < without - 0.015
+    assert both < without - 0.015
     assert other < without + 0.01
 
 

@@ -3,7 +3,7 @@
 The model adds corrections to temperature scaling whose strengths the rows determine (`fitting/evidence.py`). G-layers
 bend what the model cannot. Temperature scaling and no calibration are the anchors. All of them predict rows that they
 have not seen, and the mixture has the weights of least held-out log loss: the one guard. It has a small uniform share.
-The mixture's own held-out predictions then show what is left to correct in its confidence.
+The mixture's own held-out predictions then show what is left to correct in its confidence and in single classes.
 """
 
 import math
@@ -351,10 +351,13 @@ class _Task(NamedTuple):
         return mixture._replace(map=Chain((kept,)), held_out=np.asarray(softmax(ordered)))
 
     def corrected(self, mixture: MixturePart) -> MixturePart:
-        """Correct the confidence of the mixture, as its held-out predictions show it: they are less sure than fits."""
+        """Correct confidence and class frequencies of the mixture, as its held-out predictions show them.
+
+        They are less sure than fits, and what the mixture keeps of temperature scaling has no shifts of classes.
+        """
         with np.errstate(divide="ignore"):  # impossible classes
             log_p = in_row_blocks(np.log, mixture.held_out)
-        found = fit_parts(self.given.with_logits(log_p), 1.0, ("shared",), self.folds, loss=self.loss)
+        found = fit_parts(self.given.with_logits(log_p), 1.0, ("shared", "shift"), self.folds, loss=self.loss)
         return mixture._replace(map=mixture.map + found.map, held_out=in_row_blocks(np.exp, found.out_of_fold))
 
     def selection(
@@ -367,15 +370,17 @@ class _Task(NamedTuple):
         left_out: Mapping[str, str],
         fallback: str,
     ) -> AutoSelection:
-        """Return the record of what was tried and kept."""
+        """Return the record of what was tried and kept: each part has the loss that it would have alone."""
+        temperature = self.mixture(parts, {"temperature": 1.0})
         results = []
         for name, part in parts.items():
-            gain, error = self.gain(parts, part)
+            alone = self.mixture(parts, {name: 1.0})
+            gain, error = self.gain(temperature, alone)
             note = self.temperature.reason if name == "temperature" else ""
             weight = weights.get(name, 0.0)
             facts = part.n_parameters, part.seconds, note
-            results.append(PartResult(name, self.mean_loss(part), gain, error, weight, *facts))
-        gain, error = self.gain(parts, mixture)
+            results.append(PartResult(name, self.mean_loss(alone), gain, error, weight, *facts))
+        gain, error = self.gain(temperature, mixture)
         return AutoSelection(
             rows=n_rows,
             sample=len(self.given),
@@ -404,10 +409,9 @@ class _Task(NamedTuple):
         """Return the held-out loss of a part."""
         return weighted_mean(self.losses(part), self.given)
 
-    def gain(self, parts: Mapping[str, MixturePart], part: MixturePart) -> tuple[float, float]:
+    def gain(self, temperature: MixturePart, part: MixturePart) -> tuple[float, float]:
         """Return the mean gain of a part over temperature scaling, and its standard error."""
-        before = self.losses(parts["temperature"])
-        return paired_gain(before, self.losses(part), self.given.weights, self.given.groups)
+        return paired_gain(self.losses(temperature), self.losses(part), self.given.weights, self.given.groups)
 
 
 def _uniform(logits: Array) -> Floats:
