@@ -15,7 +15,7 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probabilities, number_between
-from glayers.errors import BadPredictions, shown
+from glayers.errors import BadPredictions, listed, shown
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows, top
 from glayers.metrics.metric import Metric
@@ -149,8 +149,8 @@ def realised_costs(
     -------
     Measured
         A line for each policy and for "best constant action", with the mean "cost" per row and, but for the first, what
-        the first saves, from the same rows. Facts: the number of the best constant action, and the cost that the first
-        probabilities expected.
+        the first saves, from the same rows. Facts: the classes in the order of the lines of `costs`, the number of the
+        best constant action, and the cost that the first probabilities expected.
 
     Examples
     --------
@@ -180,7 +180,8 @@ def realised_costs(
     for name in [*values][1:]:
         values[name][f"saved by {first}"] = values[name]["cost"] - values[first]["cost"]
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
-    facts = {_CONSTANT: constant, f"cost expected by {first}": expected}
+    names = [*map(str, rows.class_names or range(rows.n_classes))]
+    facts = {"lines of costs": names, _CONSTANT: constant, f"cost expected by {first}": expected}
     return Measured.of("Mean cost per row", rows, values, facts, (n_resamples, level, random_state))
 
 
@@ -274,4 +275,4 @@ def _text(found: Any) -> str:
         return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g}){star}"
     if isinstance(found, float):
         return f"{found:.4g}"
-    return str(found)
+    return listed(found) if isinstance(found, list) else str(found)
