@@ -206,9 +206,7 @@ def _share(text: str) -> float:
 
 def _finish(found: Any, verdict: str, failed: list[str], as_json: bool, prometheus: Path | None, **given: Any) -> None:
     """Write and print a result, as JSON with what identifies the run, and end with status 3 if anything failed."""
-    if failed:
-        verdict = "failed"
     # First: an error prints JSON of its own.
     arg.write_prometheus(prometheus, found.to_dict(), type(found).__name__.lower())
-    arg.show_record(found, as_json, verdict=verdict, failed=failed, **arg.run_facts(**given))
+    arg.show_record(found, as_json, verdict="failed" if failed else verdict, failed=failed, **arg.run_facts(**given))
     arg.end_with(failed)

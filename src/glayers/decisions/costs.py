@@ -25,6 +25,7 @@ from glayers.text_tables import aligned_table, json_ready
 __all__ = ["Measured", "decide", "net_benefit", "realised_costs"]
 
 _CONSTANT = "best constant action"
+_THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
 _LARGEST = 1e100  # so that squares of costs stay finite
 _Columns: TypeAlias = dict[str, dict[str, Floats]]
 
@@ -58,8 +59,7 @@ class Measured:
 
         `settings` are the number of resamples, the level and the seed.
         """
-        n_resamples, level, random_state = settings
-        bootstrap = Bootstrap(n_resamples, level, random_state, progress=False)
+        bootstrap = Bootstrap(*settings, False)
         metrics = []
         for line, columns in values.items():
             metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
@@ -117,11 +117,8 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]], abstain=0.6).tolist()
     [2, 0]
     """
-    probabilities = _with_classes(probabilities)
-    if isinstance(probabilities, Predictions):
-        p = probabilities.probabilities()
-    else:
-        p = check_probabilities(probabilities)
+    given = _with_classes(probabilities)
+    p = given.probabilities() if isinstance(given, Predictions) else check_probabilities(given)
     return np.asarray((p @ cost_matrix(costs, p.shape[1], abstain)).argmin(axis=1))
 
 
@@ -172,7 +169,7 @@ def realised_costs(
         for fact in ("n_classes", "labels", "weights", "group_numbers"):
             if not np.array_equal(getattr(policy, fact), getattr(rows, fact)):
                 raise BadPredictions(
-                    "policies must have the same labels, classes, weights and groups: pass the same rows"
+                    "pass the same rows: policies must have the same labels, classes, weights and groups"
                 )
         values[name] = {"cost": matrix[rows.labels, (policy.probabilities @ matrix).argmin(axis=1)]}
     constant = int((rows.weights @ matrix[rows.labels]).argmin())
@@ -187,7 +184,7 @@ def realised_costs(
 
 def net_benefit(
     predictions: object,
-    thresholds: object = None,
+    thresholds: object = _THRESHOLDS,
     *,
     event: Event | str = "positive",
     level: float = 0.95,
@@ -226,8 +223,6 @@ def net_benefit(
     >>> [(t, round(line["model"].value, 4), round(line["treat all"].value, 4)) for t, line in found.lines.items()]
     [('0.2', 0.4375, 0.375), ('0.5', 0.0, 0.0)]
     """
-    if thresholds is None:
-        thresholds = np.arange(5, 100, 5) / 100
     cuts = np.unique(to_floats(thresholds, "thresholds"))
     if not cuts.size or not ((cuts > 0) & (cuts < 1)).all():
         raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")

@@ -249,7 +249,7 @@ class _Unlabelled(NamedTuple):
     """Rows without labels, and what a model does with them."""
 
     logits: Array
-    units: Array  # rows of one unit count as copies
+    units: Array  # numbers: rows of one unit count as copies
     members: Array  # the number of the population of each row
     predicted: Array
     confidence: Array
@@ -289,16 +289,14 @@ def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: In
         counts = np.bincount(drawn, minlength=n_classes)
         draws.append(rows.statistics(ranks, drawn == rows.predicted, counts, rows.costs[places, drawn]))
     change = suited.adaptation_
-    old = _old_frequencies(suited)
-    weight = (chances.mean(axis=0) ** 2 / old).sum()  # calibration rows of rare classes, now frequent, are few
+    # Where rare classes are now frequent, fewer calibration rows count (Kish).
+    weight = (chances.mean(axis=0) ** 2 / suited.calibration_rows_.smoothed_means()).sum()
     stretch = math.sqrt(1 + weight * rows.independent * n_rows / suited.calibration_rows_.rows)
     middle = np.mean(draws, axis=0)
     ends = np.quantile(middle + stretch * (draws - middle), [(1 - level) / 2, (1 + level) / 2], axis=0)
     cost, accuracy, auroc, *by_class = _ranges(values, ends, n_rows)
     confusion = np.stack([chances[rows.predicted == c].sum(axis=0) for c in range(n_classes)])
-    names: Any = suited.class_names_ or range(n_classes)
-    if suited.inputs == "confidence":
-        names = ()
+    names: Any = () if suited.inputs == "confidence" else suited.class_names_ or range(n_classes)
     classes = {str(name): dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c, name in enumerate(names)}
     known = None if math.isnan(cost.value) else _Cost(**vars(cost))
     return Estimate(accuracy, auroc, classes, confusion, n_rows, level, change is not None and change.shifted, known)
@@ -325,13 +323,12 @@ def _drawn(rows: _Unlabelled, suited: Calibrator, n_draws: int, seed: int | None
     expected = np.zeros_like(chances)
     n_classes = chances.shape[1]
     labels = np.empty((len(chances), n_draws), np.min_scalar_type(n_classes))
-    _, unit = np.unique(rows.units, return_inverse=True)
     n_members = rows.members.max() + 1
-    old = _old_frequencies(suited)
+    old = suited.calibration_rows_.smoothed_means()
     stated = chances if suited.adaptation_ is None else chances / suited.adaptation_.ratio
     for draw in range(n_draws):
         expected += chances
-        shares = rng.uniform(size=unit.max() + 1)[unit]
+        shares = rng.uniform(size=rows.units.max() + 1)[rows.units]
         labels[:, draw] = in_row_blocks(labels_at, chances, shares[:, None])[:, 0]
         if suited.inputs != "confidence":
             pairs = rows.members * n_classes + labels[:, draw]
@@ -342,13 +339,6 @@ def _drawn(rows: _Unlabelled, suited: Calibrator, n_draws: int, seed: int | None
             chances = stated * (frequencies / old)[rows.members]
             chances /= chances.sum(axis=1, keepdims=True)
     return expected / n_draws, labels
-
-
-def _old_frequencies(suited: Calibrator) -> Floats:
-    """Return the mean calibrated probability of each class; no class is impossible."""
-    summary = suited.calibration_rows_
-    means = summary.means()
-    return np.asarray((summary.rows * means + 1 / len(means)) / (summary.rows + 1))
 
 
 def _plausible_frequencies(counts: Array, usual: Floats, rng: np.random.Generator) -> Floats:

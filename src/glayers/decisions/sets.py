@@ -79,11 +79,9 @@ def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 
 def _by_class(rows: Rows, covered: Floats) -> dict[str, float]:
     """Return the coverage of each class that has rows."""
     names = rows.class_names or range(rows.n_classes)
-    found = {}
-    for c in np.unique(rows.labels[rows.weights > 0]):
-        here = rows.labels == c
-        found[str(names[c])] = float(np.average(covered[here], weights=rows.weights[here]))
-    return found
+    total = np.bincount(rows.labels, rows.weights, rows.n_classes)
+    held = np.bincount(rows.labels, rows.weights * covered, rows.n_classes)
+    return {str(name): float(held[c] / total[c]) for c, name in enumerate(names) if total[c]}
 
 
 def _adaptive_sizes(predictions: Predictions, level: float) -> Floats:

@@ -61,12 +61,11 @@ class Threshold:
     def __str__(self) -> str:
         promise = f"an accuracy of at least {100 * self.target:g} %, with a certainty of {100 * self.level:g} %"
         if self.confidence is None or self.accuracy is None:
-            tested = plural(self.rows, "row")
-            remedy = "Use more rows or a lower target"
+            told = f"{plural(self.rows, 'row')} can tell. Use more rows or a lower target"
             if self.groups is not None:
-                tested += f" in {plural(self.groups, 'group')}"
-                remedy = f"Rows of a group count about as one row. {WITHOUT_GROUPS}"
-            return f"No threshold reaches {promise}, as far as {tested} can tell. {remedy}."
+                told = f"{self.rows:,} rows in {plural(self.groups, 'group')} can tell, where each group counts as "
+                told += f"about one row. {WITHOUT_GROUPS}"
+            return f"No threshold reaches {promise}, as far as {told}."
         right = f"{100 * self.accuracy:.2f} %"
         if self.confidence == 0:
             return f"No threshold is needed for {promise}: {right} of all {self.rows:,} answers are right."
