@@ -59,7 +59,8 @@ class Measured:
 
         `settings` are the number of resamples, the level and the seed.
         """
-        bootstrap = Bootstrap(*settings, False)
+        n_resamples, level, random_state = settings
+        bootstrap = Bootstrap(n_resamples, level, random_state, progress=False)
         metrics = []
         for line, columns in values.items():
             metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
