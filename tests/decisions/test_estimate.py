@@ -191,7 +191,7 @@ def test_groups_too_small_to_tell_have_frequencies_near_the_common_ones(calibrat
 
 @pytest.mark.parametrize("frequency", [0.1, 0.2])
 def test_intervals_cover_where_few_calibration_rows_hide_other_frequencies(frequency: float) -> None:
-    """Frequencies without a significant change were taken for certain: at 20 %, 55 % were covered."""
+    """Frequencies without a significant change were taken for certain: at 20 %, 62 % were covered."""
 
     def drawn(rng: np.random.Generator, n: int, ill: float) -> Predictions:
         labels = (rng.uniform(size=n) < ill).astype(int)
