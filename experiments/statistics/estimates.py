@@ -184,7 +184,7 @@ def one(split: Split, seed: int) -> dict[str, list[float] | None]:
             bias = estimated.accuracy.value - right
             of_temperature = abs(temperature.predict_proba(logits).max(axis=1).mean() - own)
             plain = abs(Predictions(logits, labels).probabilities().max(axis=1).mean() - own)
-            numbers = [estimated.adapted, covered, bias, abs(bias), of_temperature, plain, np.nan]
+            numbers = [estimated.changed, covered, bias, abs(bias), of_temperature, plain, np.nan]
             found[kind] = [float(number) for number in numbers]
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from glayers import Predictions, TemperatureScaling, decide, load
+from glayers import GroupCalibrator, Predictions, TemperatureScaling, decide, load
 from glayers.cli import app
 from glayers.decisions.estimate import ESTIMATED
 from glayers.errors import BadFile
@@ -376,3 +376,24 @@ def test_info_names_weights_and_adapted_frequencies(tmp_path: Path) -> None:
     assert "weights and groups leave 132 effective rows" in said
     assert "adapted to other class frequencies: class 0 from " in said
     assert "to 80.0 %" in said
+
+
+def test_a_model_by_group_acts_on_rows_whose_groups_are_ignored_afterwards(tmp_path: Path) -> None:
+    given = rows(0, 900)
+    groups = np.arange(900) % 3
+    path = tmp_path / "model.safetensors"
+    GroupCalibrator(TemperatureScaling()).fit(given.logits, given.labels, groups=groups).save(path)
+    test = rows(1, 1500)
+    file = str(tmp_path / "test.npz")
+    np.savez(file, logits=test.logits, labels=test.labels, groups=np.arange(1500) % 3)
+    costs = tmp_path / "costs.csv"
+    costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
+    options = [file, "--model", str(path), "--ignore-groups", "--json"]
+    found = json.loads(run("threshold", *options, "--accuracy", "80%"))
+    assert found["groups"] is None
+    assert found["confidence"] > 0.5
+    compared = json.loads(run("decide", *options, "--costs", str(costs)))
+    assert list(compared["lines"])[:2] == ["calibrated", "uncalibrated"]
+    state = str(tmp_path / "state.json")
+    watched = json.loads(run("watch", str(path), file, "--state", state, "--ignore-groups", "--json"))
+    assert watched["rows"] == 1500

@@ -189,3 +189,13 @@ def test_thresholds_that_are_nearly_equal_have_lines_of_their_own() -> None:
     rows = Predictions.from_probabilities([[0.2, 0.8], [0.4, 0.6]] * 9, [1, 0] * 9)
     found = net_benefit(rows, [0.1, 0.1 + 1e-9, 0.99999999999], n_resamples=20)
     assert list(found.lines) == ["0.1", "0.100000001", "0.99999999999"]
+
+
+def test_the_classes_of_the_lines_of_costs_are_named_in_their_order() -> None:
+    p, labels = [[0.2, 0.8], [0.4, 0.6]] * 9, [1, 0] * 9
+    named = Predictions.from_probabilities(p, labels, class_names=["ill", "healthy"])
+    found = realised_costs({"model": named}, [[0, 1], [10, 0]], n_resamples=20)
+    assert "lines of costs: ill, healthy" in str(found).splitlines()
+    assert found.to_dict()["lines of costs"] == ["ill", "healthy"]
+    many = Predictions.from_probabilities(np.full((20, 20), 0.05), np.arange(20))
+    assert "10, 11 and 8 more" in str(realised_costs({"model": many}, 1 - np.eye(20), n_resamples=20))

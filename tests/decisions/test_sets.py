@@ -306,3 +306,24 @@ def test_a_report_counts_what_the_sets_hold() -> None:
         counts = np.bincount(test.labels) / 2000
         assert counts @ list(report.facts[f"{kind}, coverage by class"].values()) == pytest.approx(coverage(sets, test))
     assert str(report).splitlines()[2].startswith("least ambiguous ")
+
+
+@pytest.mark.parametrize(("factor", "sign"), [(0.7, 1), (4.0, -1)])
+def test_a_report_says_whether_temperature_scaling_enlarges_adaptive_sets(factor: float, sign: int) -> None:
+    fitted = TemperatureScaling().fit_predictions(drawn(2000, 0, classes=50, factor=factor))
+    test = drawn(3000, 1, classes=50, factor=factor)
+    report = set_report(fitted, test)
+    added = report["adaptive"]["added by temperature scaling"]
+    assert min(sign * added.low, sign * added.high) > 0
+    assert "size" in str(report)
+    assert "added by temperature scaling" in str(report)
+    said = "temperature scaling: it enlarges the adaptive sets of this model"
+    assert (said in str(report).splitlines()) == (sign > 0)
+    assert ("temperature scaling" in report.to_dict()) == (sign > 0)
+    # By hand: both thresholds cover 90 % of these very rows.
+    sizes = []
+    for logits in (TemperatureScaling().fit_predictions(test).apply(test).logits, test.logits):
+        scores = class_scores(logits, "adaptive")
+        own = np.sort(scores[np.arange(3000), test.labels])
+        sizes.append((scores >= own[299] - 1e-6).sum(axis=1).mean())
+    assert added.value == pytest.approx(sizes[0] - sizes[1])

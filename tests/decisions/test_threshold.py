@@ -115,3 +115,16 @@ def test_a_model_that_is_accurate_enough_everywhere_needs_no_threshold() -> None
     assert found.confidence == 0
     assert str(found).startswith("No threshold is needed for an accuracy of at least 90 %")
     assert "95.00 % of all 1,000 answers are right" in str(found)
+
+
+def test_few_groups_are_named_as_the_reason_with_the_way_out() -> None:
+    rng = np.random.default_rng(0)
+    given = Confidences(rng.uniform(0.9, 1, 1800), np.ones(1800, dtype=bool))
+    groups = np.arange(1800) % 24
+    found = str(threshold(Confidences(given.confidence, given.correct, groups=groups), accuracy=0.95))
+    assert "as far as 1,800 rows in 24 groups can tell" in found
+    assert "--ignore-groups" in found
+    assert "Use more rows" not in found
+    assert "Answer" in str(threshold(given, accuracy=0.95)) or "needed" in str(threshold(given, accuracy=0.95))
+    alone = str(threshold(given.take(slice(20)), accuracy=0.95))
+    assert "as far as 20 rows can tell. Use more rows or a lower target." in alone

@@ -90,6 +90,11 @@ class RowSummary:
         total = np.sum(self.shares, axis=0)
         return np.asarray(total / total.sum())
 
+    def smoothed_means(self) -> Floats:
+        """Return these means with one row of equal probabilities added: no class is impossible."""
+        means = self.means()
+        return np.asarray((self.rows * means + 1 / len(means)) / (self.rows + 1))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, ready for JSON."""
         return asdict(self)
@@ -318,9 +323,7 @@ def given_frequencies(summary: RowSummary, values: object) -> ClassShift:
 
 def estimate_class_shift(summary: RowSummary, sample: CountedRows, level: float) -> ClassShift:
     """Estimate the class frequencies of new rows."""
-    n_classes = sample.p.shape[1]
-    # One row of equal probabilities is added: no class is impossible.
-    m = (summary.rows * summary.means() + 1 / n_classes) / (summary.rows + 1)
+    m = summary.smoothed_means()
     before = _before(summary)
     w = _likely_ratios(sample, m)
     p_value, prior_rows = _change_test(sample, m, summary, level)

@@ -10,7 +10,7 @@ import typer
 
 import glayers
 from glayers.cli import arguments as arg
-from glayers.cli.scoring import condition_of, failures_of
+from glayers.cli.scoring import condition_of, failures_of, needed_groups
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, open_regular
 from glayers.metrics import positive
@@ -103,8 +103,8 @@ def estimate(
     """Estimate accuracy, precision, recall and costs of rows without labels, with intervals.
 
     Rows that differ from the calibration rows in more than their class frequencies are refused. If the file has up to
-    100 groups, each gets an estimate of its own, with its own class frequencies where they differ. Keep the output of
-    --json: once labels are known, `glayers score --estimate` says how good the estimate was.
+    100 groups, each gets an estimate of its own. Keep the output of --json: once labels are known,
+    `glayers score --estimate` says how good the estimate was.
 
     Examples
     --------
@@ -175,8 +175,11 @@ def card(
 
 def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read rows, and calibrate them if there is a model."""
-    rows = arg.read_rows(file, reading)
-    return rows if model is None else glayers.load(model).apply(rows)
+    if model is None:
+        return arg.read_rows(file, reading)
+    calibrator: Any = glayers.load(model)
+    reading, last = needed_groups(calibrator, reading)
+    return last(calibrator.apply(arg.read_rows(file, reading)))
 
 
 def read_costs(path: Path) -> Any:
@@ -203,9 +206,7 @@ def _share(text: str) -> float:
 
 def _finish(found: Any, verdict: str, failed: list[str], as_json: bool, prometheus: Path | None, **given: Any) -> None:
     """Write and print a result, as JSON with what identifies the run, and end with status 3 if anything failed."""
-    if failed:
-        verdict = "failed"
     # First: an error prints JSON of its own.
     arg.write_prometheus(prometheus, found.to_dict(), type(found).__name__.lower())
-    arg.show_record(found, as_json, verdict=verdict, failed=failed, **arg.run_facts(**given))
+    arg.show_record(found, as_json, verdict="failed" if failed else verdict, failed=failed, **arg.run_facts(**given))
     arg.end_with(failed)

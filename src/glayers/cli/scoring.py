@@ -163,13 +163,11 @@ class _Scores:
     def of(cls, source: Source, model: Path | None, asked: _Asked) -> "_Scores":
         """Score and test rows, before and after calibration if there is a model; compare them with those of the fit."""
         calibrator: Any = None
-        versions = {_AS_THEY_ARE: _unchanged}
+        versions: dict[str, Callable[[Rows], Rows]] = {_AS_THEY_ARE: _unchanged}
         if model is not None:
             calibrator = arg.calibrator_of_rows(model, source.contents)
-            last = _unchanged
-            if hasattr(calibrator, "common_") and source.reading.ignore_groups:  # it was fitted by group
-                last = _without_groups
-                source = replace(source, reading=replace(source.reading, ignore_groups=False))
+            reading, last = needed_groups(calibrator, source.reading)
+            source = replace(source, reading=reading)
             versions = {_UNCALIBRATED: last, _CALIBRATED: lambda rows: last(calibrator.apply(rows))}
         kind, rows, n_rows, sums = arg.collect(source, versions, _tested_rows, asked.event, asked.seed)
         scores = cls({}, None, {}, [])
@@ -212,6 +210,16 @@ class _Scores:
 
 def _unchanged(rows: Rows) -> Rows:
     return rows
+
+
+def needed_groups(calibrator: Any, reading: Reading) -> tuple[Reading, Callable[[Rows], Rows]]:
+    """Return how to read rows for a calibrator, and what becomes of them after it.
+
+    One that was fitted by group needs the groups that are ignored afterwards.
+    """
+    if hasattr(calibrator, "common_") and reading.ignore_groups:
+        return replace(reading, ignore_groups=False), _without_groups
+    return reading, _unchanged
 
 
 def _without_groups(rows: Rows) -> Rows:

@@ -15,7 +15,7 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probabilities, number_between
-from glayers.errors import BadPredictions, shown
+from glayers.errors import BadPredictions, listed, shown
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import ROUNDING, Event, Rows, Scored, as_event, check_event, check_rows, top
 from glayers.metrics.metric import Metric
@@ -25,6 +25,7 @@ from glayers.text_tables import aligned_table, json_ready
 __all__ = ["Measured", "decide", "net_benefit", "realised_costs"]
 
 _CONSTANT = "best constant action"
+_THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
 _LARGEST = 1e100  # so that squares of costs stay finite
 _Columns: TypeAlias = dict[str, dict[str, Floats]]
 
@@ -117,11 +118,8 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]], abstain=0.6).tolist()
     [2, 0]
     """
-    probabilities = _with_classes(probabilities)
-    if isinstance(probabilities, Predictions):
-        p = probabilities.probabilities()
-    else:
-        p = check_probabilities(probabilities)
+    given = _with_classes(probabilities)
+    p = given.probabilities() if isinstance(given, Predictions) else check_probabilities(given)
     return np.asarray((p @ cost_matrix(costs, p.shape[1], abstain)).argmin(axis=1))
 
 
@@ -149,8 +147,8 @@ def realised_costs(
     -------
     Measured
         A line for each policy and for "best constant action", with the mean "cost" per row and, but for the first, what
-        the first saves, from the same rows. Facts: the number of the best constant action, and the cost that the first
-        probabilities expected.
+        the first saves, from the same rows. Facts: the classes in the order of the lines of `costs`, the number of the
+        best constant action, and the cost that the first probabilities expected.
 
     Examples
     --------
@@ -172,7 +170,7 @@ def realised_costs(
         for fact in ("n_classes", "labels", "weights", "group_numbers"):
             if not np.array_equal(getattr(policy, fact), getattr(rows, fact)):
                 raise BadPredictions(
-                    "policies must have the same labels, classes, weights and groups: pass the same rows"
+                    "pass the same rows: policies must have the same labels, classes, weights and groups"
                 )
         values[name] = {"cost": matrix[rows.labels, (policy.probabilities @ matrix).argmin(axis=1)]}
     constant = int((rows.weights @ matrix[rows.labels]).argmin())
@@ -180,13 +178,14 @@ def realised_costs(
     for name in [*values][1:]:
         values[name][f"saved by {first}"] = values[name]["cost"] - values[first]["cost"]
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
-    facts = {_CONSTANT: constant, f"cost expected by {first}": expected}
+    names = [*map(str, rows.class_names or range(rows.n_classes))]
+    facts = {"lines of costs": names, _CONSTANT: constant, f"cost expected by {first}": expected}
     return Measured.of("Mean cost per row", rows, values, facts, (n_resamples, level, random_state))
 
 
 def net_benefit(
     predictions: object,
-    thresholds: object = None,
+    thresholds: object = _THRESHOLDS,
     *,
     event: Event | str = "positive",
     level: float = 0.95,
@@ -225,8 +224,6 @@ def net_benefit(
     >>> [(t, round(line["model"].value, 4), round(line["treat all"].value, 4)) for t, line in found.lines.items()]
     [('0.2', 0.4375, 0.375), ('0.5', 0.0, 0.0)]
     """
-    if thresholds is None:
-        thresholds = np.arange(5, 100, 5) / 100
     cuts = np.unique(to_floats(thresholds, "thresholds"))
     if not cuts.size or not ((cuts > 0) & (cuts < 1)).all():
         raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")
@@ -274,4 +271,4 @@ def _text(found: Any) -> str:
         return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g}){star}"
     if isinstance(found, float):
         return f"{found:.4g}"
-    return str(found)
+    return listed(found) if isinstance(found, list) else str(found)

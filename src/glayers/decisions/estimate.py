@@ -1,13 +1,13 @@
 """A calibrator and rows without labels -> how good the model is on them, with intervals.
 
 Calibrated probabilities say how often each answer is right, so their means estimate accuracy, precision and recall
-before any label is known. Three things are uncertain. Labels are random: they are drawn from the probabilities. Where
-class frequencies have changed, the new ones are unknown: they are drawn in turn with the labels (data augmentation;
-Tanner and Wong, Journal of the American Statistical Association, 1987), and estimates are means over these draws. And
-the calibrator was fitted on n rows. Its mean confidence is right as far as n labels can tell, so its error is that of a
-mean over n rows: it adds 1 / n to the 1 / m of the variance of m new labels. Draws are stretched by the root of
-1 + m / n. On halves of calibration rows, squared errors were 1.00 times the variance so computed, and 0.80 times that
-with the posterior of the coefficients in place of 1 / n. Garg et al., "Leveraging Unlabeled Data to Predict
+before any label is known. Three things are uncertain. Labels are random: they are drawn from the probabilities. Class
+frequencies may have changed: whether a test finds that or not, they are drawn in turn with the labels (data
+augmentation; Tanner and Wong, Journal of the American Statistical Association, 1987), and estimates are means over
+these draws. And the calibrator was fitted on n rows. Its mean confidence is right as far as n labels can tell, so its
+error is that of a mean over n rows: it adds 1 / n to the 1 / m of the variance of m new labels. Draws are stretched by
+the root of 1 + m / n. On halves of calibration rows, squared errors were 1.00 times the variance so computed, and 0.80
+times that with the posterior of the coefficients in place of 1 / n. Garg et al., "Leveraging Unlabeled Data to Predict
 Out-of-Distribution Performance", ICLR 2022, compare such estimates.
 
 All of this needs rows like the calibration rows. Where more differs than the class frequencies, the estimate is
@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, in_row_blocks, to_numpy
+from glayers.arrays import Array, Floats, Ints, effective_rows, in_row_blocks, to_numpy
 from glayers.calibrators.base import Calibrator, check_calibrator
-from glayers.calibrators.class_shift import RowSummary, same_frequencies
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
@@ -37,11 +36,10 @@ from glayers.text_tables import json_ready, plural
 
 __all__ = ["Estimate", "Range", "estimate"]
 
-_CHANGE_LEVEL = 0.95  # taking own frequencies for nothing costs less than overlooking that they differ
 _REFUSAL_LEVEL = 0.99  # of 100 good batches, 99 are estimated
 _MOST_POPULATIONS = 100  # groups; with more, groups are units such as patients, whose rows depend on each other
 _TINY = 1e-300  # nothing is divided by 0: a class that no row has or gets has a precision and a recall of 0
-_STRENGTHS = np.geomspace(1, 1e6, 61)  # how many rows the old class frequencies may be worth as a prior of the new ones
+_STRENGTHS = np.geomspace(1, 1e6, 19)  # how many rows the old class frequencies may be worth as a prior of the new ones
 _BY_CLASS = ("precision", "recall", "f1")
 # What conditions may be about.
 ESTIMATED = {name: METRICS[name] for name in ("accuracy", "auroc")}
@@ -91,14 +89,12 @@ class Estimate:
         Expected counts (k, k): one line per predicted class, one column per label.
     rows, level
         The number of rows, and the probability with which an interval should cover what labels will show.
-    adapted
-        Whether other class frequencies were taken into account.
+    changed
+        Whether the class frequencies differ significantly from those of the calibration rows, at 95 %.
     cost
         The mean cost per row of the actions of least expected cost; None without costs.
     groups
         The estimate of each group by name, if the groups are populations.
-    own_frequencies
-        Whether this is a group that was estimated with its own class frequencies, not with those of all rows.
     """
 
     accuracy: Range
@@ -107,10 +103,9 @@ class Estimate:
     confusion: Floats
     rows: int
     level: float
-    adapted: bool
+    changed: bool
     cost: Range | None = None
     groups: dict[str, "Estimate"] = field(default_factory=dict)
-    own_frequencies: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON; the lowest F1 and the accuracy of each group again by themselves."""
@@ -128,9 +123,8 @@ class Estimate:
         return found
 
     def __str__(self) -> str:
-        after = ", whose class frequencies have changed" if self.adapted else ""
         lines = [
-            f"Estimated from {plural(self.rows, 'row')} without labels{after}; {100 * self.level:g} % intervals",
+            f"Estimated from {self._counted} without labels; {100 * self.level:g} % intervals",
             f"accuracy  {self.accuracy}",
             f"AUROC     {self.auroc}",
         ]
@@ -143,10 +137,14 @@ class Estimate:
                 lowest = "which is predicted for no row"
             lines.append(f"lowest F1: class {worst}, {lowest}")
         for name, group in self.groups.items():
-            used = "own" if group.own_frequencies else "common"
-            frequencies = f"; {used} class frequencies" if group.classes else ""
-            lines.append(f"group {name}, {plural(group.rows, 'row')}: accuracy {group.accuracy}{frequencies}")
+            lines.append(f"group {name}, {group._counted}: accuracy {group.accuracy}")
         return "\n".join(lines)
+
+    @property
+    def _counted(self) -> str:
+        """The number of rows, and whether their class frequencies have changed."""
+        after = " whose class frequencies have changed" if self.changed else ""
+        return plural(self.rows, "row") + after
 
 
 def estimate(
@@ -171,9 +169,9 @@ def estimate(
         used.
     groups
         Group of each row (n,); `Predictions` may have their own. Up to 100 groups are populations, such as hospitals,
-        and each gets the estimate of its rows alone: with its own class frequencies if it is predicted to have
-        significantly other classes than the other rows, and with the common ones otherwise. More groups are units, such
-        as patients, whose rows depend on each other: they count as copies, and the test of shift uses one row of each.
+        and each gets an estimate of its own. Its class frequencies are near those of all rows, unless its own rows say
+        otherwise. More groups are units, such as patients, whose rows depend on each other: they count as copies, and
+        the test of shift uses one row of each.
     costs, abstain
         As in `decide`: the mean cost of the best actions is estimated too.
     level
@@ -186,7 +184,7 @@ def estimate(
     Returns
     -------
     Estimate
-        Its intervals count the draw of labels, the number of calibration rows, and errors of new class frequencies.
+        Its intervals count the draw of labels, the number of calibration rows, and class frequencies that may be new.
 
     Raises
     ------
@@ -214,25 +212,23 @@ def estimate(
     n_draws = whole_number(n_draws, "n_draws", 20, 100_000)
     p = calibrator.predict_proba(logits)
     units = np.arange(len(p))
+    members = np.zeros_like(units)
     names: Any = ()
     if groups is not None:
-        names, members = np.unique(check_groups(groups, len(p)), return_inverse=True)
+        names, numbers = np.unique(check_groups(groups, len(p)), return_inverse=True)
         if len(names) > _MOST_POPULATIONS:
-            units, names = members, ()
+            units, names = numbers, ()
         else:
-            groups = None  # the test of shift may use all rows
-    rows = _Unlabelled(to_numpy(logits, "logits"), units, *_answers(calibrator, p, costs, abstain))
+            members, groups = numbers, None  # the test of shift may use all rows
+    rows = _Unlabelled(to_numpy(logits, "logits"), units, members, *_answers(calibrator, p, costs, abstain))
     suited = _suited(calibrator, logits, groups)
     chances, labels = _drawn(rows, suited, n_draws, seed)
     found = _estimate(rows, suited, chances, labels, level)
     for number, name in enumerate(names):
         here = members == number
-        part, fitting, drawn = rows.take(here), suited, (chances[here], labels[here])
-        own = _frequencies_differ(rows.predicted, here)
-        if own:
-            fitting = _suited(calibrator, part.logits, None, f"group {name}: ", len(names))
-            drawn = _drawn(part, fitting, n_draws, seed)
-        found.groups[str(name)] = replace(_estimate(part, fitting, *drawn, level), own_frequencies=own)
+        part = _Unlabelled(*(column[here] for column in rows))
+        fitting = _suited(calibrator, part.logits, None, f"group {name}: ", len(names))
+        found.groups[str(name)] = _estimate(part, fitting, chances[here], labels[here], level)
     return found
 
 
@@ -249,29 +245,15 @@ def _answers(calibrator: Calibrator, p: Floats, costs: Any, abstain: float | Non
     return predicted, p[np.arange(len(p)), predicted], matrix.T[(p @ matrix).argmin(axis=1)]
 
 
-def _frequencies_differ(predicted: Array, here: Bools) -> bool:
-    """Return whether some rows are predicted as other classes than all others are, at the usual 95 %.
-
-    Rows too few for Pearson's test do not differ; nor do confidences, which all predict that the answer is correct.
-    """
-    n_classes = predicted.max() + 1
-    counts = np.array([np.bincount(predicted[part], minlength=n_classes) for part in (~here, here)], dtype=np.float64)
-    order = counts.sum(axis=0).argsort()  # rare classes are merged with rare ones
-    return same_frequencies(*counts[:, order]) <= 1 - _CHANGE_LEVEL
-
-
 class _Unlabelled(NamedTuple):
     """Rows without labels, and what a model does with them."""
 
     logits: Array
-    units: Array  # rows of one unit count as copies
+    units: Array  # numbers: rows of one unit count as copies
+    members: Array  # the number of the population of each row
     predicted: Array
     confidence: Array
     costs: Array  # (n, k): what the action costs for each label; nan without costs
-
-    def take(self, here: Bools) -> "_Unlabelled":
-        """Return some of the rows."""
-        return _Unlabelled(*(column[here] for column in self))
 
     @property
     def independent(self) -> float:
@@ -307,20 +289,17 @@ def _estimate(rows: _Unlabelled, suited: Calibrator, chances: Floats, labels: In
         counts = np.bincount(drawn, minlength=n_classes)
         draws.append(rows.statistics(ranks, drawn == rows.predicted, counts, rows.costs[places, drawn]))
     change = suited.adaptation_
-    n_calibration = suited.calibration_rows_.rows
-    if change is not None:  # weights w leave Kish's effective number of rows, n / mean(w^2)
-        n_calibration /= max(1.0, float(np.array(change.before) @ change.ratio**2))
-    stretch = math.sqrt(1 + rows.independent * n_rows / n_calibration)
+    # Where rare classes are now frequent, fewer calibration rows count (Kish).
+    weight = (chances.mean(axis=0) ** 2 / suited.calibration_rows_.smoothed_means()).sum()
+    stretch = math.sqrt(1 + weight * rows.independent * n_rows / suited.calibration_rows_.rows)
     middle = np.mean(draws, axis=0)
     ends = np.quantile(middle + stretch * (draws - middle), [(1 - level) / 2, (1 + level) / 2], axis=0)
     cost, accuracy, auroc, *by_class = _ranges(values, ends, n_rows)
     confusion = np.stack([chances[rows.predicted == c].sum(axis=0) for c in range(n_classes)])
-    names: Any = suited.class_names_ or range(n_classes)
-    if suited.inputs == "confidence":
-        names = ()
+    names: Any = () if suited.inputs == "confidence" else suited.class_names_ or range(n_classes)
     classes = {str(name): dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c, name in enumerate(names)}
     known = None if math.isnan(cost.value) else _Cost(**vars(cost))
-    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, change is not None, known)
+    return Estimate(accuracy, auroc, classes, confusion, n_rows, level, change is not None and change.shifted, known)
 
 
 def _ranges(values: Floats, ends: Floats, n_rows: int) -> list[Range]:
@@ -335,60 +314,64 @@ def _ranges(values: Floats, ends: Floats, n_rows: int) -> list[Range]:
 def _drawn(rows: _Unlabelled, suited: Calibrator, n_draws: int, seed: int | None) -> tuple[Floats, Ints]:
     """Return the mean chances (n, k) of labels, and labels (n, draws) that may be true.
 
-    Where class frequencies were estimated, the labels of one draw tell which frequencies the next one may have. Rows of
-    one unit share a random number.
+    The labels of one draw tell which class frequencies the next one may have: those of all rows are near the old ones,
+    and those of a population near those of all rows, as far as the labels agree. Rows of one unit share a random
+    number. Confidences have no classes whose frequencies could change.
     """
     rng = np.random.default_rng(seed)
-    change = suited.adaptation_
-    stated = suited.predict_proba(rows.logits)
-    chances = stated
-    expected = np.zeros_like(stated)
-    n_classes = stated.shape[1]
-    labels = np.empty((len(stated), n_draws), np.min_scalar_type(n_classes))
-    _, unit = np.unique(rows.units, return_inverse=True)
+    chances = suited.predict_proba(rows.logits)
+    expected = np.zeros_like(chances)
+    n_classes = chances.shape[1]
+    labels = np.empty((len(chances), n_draws), np.min_scalar_type(n_classes))
+    n_members = rows.members.max() + 1
+    old = suited.calibration_rows_.smoothed_means()
+    stated = chances if suited.adaptation_ is None else chances / suited.adaptation_.ratio
     for draw in range(n_draws):
         expected += chances
-        shares = rng.uniform(size=unit.max() + 1)[unit]
+        shares = rng.uniform(size=rows.units.max() + 1)[rows.units]
         labels[:, draw] = in_row_blocks(labels_at, chances, shares[:, None])[:, 0]
-        if change is not None and change.estimated is not None:
-            counts = np.bincount(labels[:, draw], minlength=n_classes) * rows.independent
-            chances = stated * (_plausible_ratios(counts, suited.calibration_rows_, rng) / change.ratio)
+        if suited.inputs != "confidence":
+            pairs = rows.members * n_classes + labels[:, draw]
+            counts = rows.independent * np.bincount(pairs, minlength=n_members * n_classes).reshape(n_members, -1)
+            frequencies = _plausible_frequencies(counts.sum(axis=0), old, rng)[None]
+            if n_members > 1:
+                frequencies = np.stack([_plausible_frequencies(own, frequencies[0], rng) for own in counts])
+            chances = stated * (frequencies / old)[rows.members]
             chances /= chances.sum(axis=1, keepdims=True)
     return expected / n_draws, labels
 
 
-def _plausible_ratios(counts: Array, summary: RowSummary, rng: np.random.Generator) -> Floats:
-    """Draw ratios of new to old class frequencies that are as probable as these counts of labels say.
+def _plausible_frequencies(counts: Array, usual: Floats, rng: np.random.Generator) -> Floats:
+    """Draw class frequencies that are as probable as these counts of labels say.
 
-    The new frequencies have a Dirichlet prior around the old ones; how many rows it is worth is drawn first.
+    They have a Dirichlet prior around the usual ones; how many rows it is worth is drawn first.
     """
     from scipy.special import gammaln  # on first use: importing it takes longer than importing glayers
 
-    old = (summary.rows * summary.means() + 1 / len(counts)) / (summary.rows + 1)  # no class is impossible
-    prior = _STRENGTHS[:, None] * old
+    prior = _STRENGTHS[:, None] * usual
     log_likelihood = (gammaln(prior + counts) - gammaln(prior)).sum(axis=1)
     log_likelihood += gammaln(_STRENGTHS) - gammaln(_STRENGTHS + counts.sum())
     strength = rng.choice(len(_STRENGTHS), p=softmax(log_likelihood))
-    return np.maximum(rng.gamma(counts + prior[strength]), _TINY) / old
+    drawn = np.maximum(rng.gamma(counts + prior[strength]), _TINY)
+    return np.asarray(drawn / drawn.sum())
 
 
 def _suited(calibrator: Calibrator, logits: Any, groups: Any, whose: str = "", n_tested: int = 1) -> Calibrator:
-    """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies.
+    """Return a calibrator for these rows: one that is adapted to their class frequencies, except for confidences.
 
-    A change of frequencies counts at the usual 95 %: adapting for nothing costs less than overlooking a change. Rows
-    are refused only for strong reasons. Of several populations that are tested, none may be refused by chance either
-    (Bonferroni).
+    Rows are refused only for strong reasons. Of several populations that are tested, none may be refused by chance
+    either (Bonferroni).
     """
     refused = (1 - _REFUSAL_LEVEL) / n_tested
     shift = shift_test(calibrator, logits, groups=groups, level=1 - refused)
+    suited = calibrator
+    explained = False
     if calibrator.inputs != "confidence":
         with warnings.catch_warnings(action="ignore", category=GlayersWarning):
-            adapted = calibrator.adapt(logits, groups=groups)
-        change = adapted.adaptation_
-        if change.shifted and not change.fit_p_value <= refused:
-            return adapted
-    if not shift.shifted:
-        return calibrator
+            suited = calibrator.adapt(logits, groups=groups)
+        explained = suited.adaptation_.shifted and not suited.adaptation_.fit_p_value <= refused
+    if explained or not shift.shifted:
+        return suited
     raise GlayersError(
         f"{whose}these rows are of another kind than the calibration rows, so nothing can be estimated without labels. "
         f"{shift}. Calibrate on labelled rows of this kind"

@@ -15,6 +15,7 @@ import numpy as np
 
 from glayers.arrays import effective_rows
 from glayers.checks import number_between
+from glayers.errors import WITHOUT_GROUPS
 from glayers.metrics.events import Event, Scored, check_event, top
 from glayers.text_tables import plural
 
@@ -41,6 +42,8 @@ class Threshold:
         The accuracy of these answers on these rows; None if none is answered.
     rows
         The number of rows.
+    groups
+        The number of groups that they are in; None without groups.
     """
 
     confidence: float | None
@@ -49,6 +52,7 @@ class Threshold:
     coverage: float
     accuracy: float | None
     rows: int
+    groups: int | None = None
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Return every number, ready for JSON."""
@@ -57,8 +61,11 @@ class Threshold:
     def __str__(self) -> str:
         promise = f"an accuracy of at least {100 * self.target:g} %, with a certainty of {100 * self.level:g} %"
         if self.confidence is None or self.accuracy is None:
-            tested = f"as far as {plural(self.rows, 'row')} can tell"
-            return f"No threshold reaches {promise}, {tested}. Use more rows or a lower target."
+            told = f"{plural(self.rows, 'row')} can tell. Use more rows or a lower target"
+            if self.groups is not None:
+                told = f"{self.rows:,} rows in {plural(self.groups, 'group')} can tell, where each group counts as "
+                told += f"about one row. {WITHOUT_GROUPS}"
+            return f"No threshold reaches {promise}, as far as {told}."
         right = f"{100 * self.accuracy:.2f} %"
         if self.confidence == 0:
             return f"No threshold is needed for {promise}: {right} of all {self.rows:,} answers are right."
@@ -115,12 +122,13 @@ def threshold(
     level = number_between(level, "level", 0, 1)
     rows = check_event(probabilities, labels, sample_weight, groups, event)
     confidence = _lowest_accepted(rows, target, 1 - level)
+    counted = len(rows), None if rows.groups is None else len(np.unique(rows.groups))
     if confidence is None:
-        return Threshold(None, target, level, 0.0, None, len(rows))
+        return Threshold(None, target, level, 0.0, None, *counted)
     weights = rows.weights * (rows.scores >= confidence)
     covered = float(weights.sum())
     right = float(weights @ rows.hits) / covered
-    return Threshold(confidence, target, level, min(1.0, covered), min(1.0, right), len(rows))
+    return Threshold(confidence, target, level, min(1.0, covered), min(1.0, right), *counted)
 
 
 def _lowest_accepted(rows: Scored, target: float, risk: float) -> float | None:

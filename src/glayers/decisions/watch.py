@@ -240,8 +240,10 @@ def watch(
 
     Notes
     -----
-    The promise is about exact calibration. A calibrator that was fitted on n rows is a little off, and after some
-    multiples of n rows the watch notices that too. Refit with the new rows then, and start a new state file.
+    The promise is about exact calibration: the watch bets against the model as it is. A method that is too simple for
+    the model gives an alarm without any drift, so test it on fresh rows first (`metrics.calibration_test`), and prefer
+    `AutoCalibrator`. A calibrator that was fitted on few rows is also a little off, which enough batches show. Refit
+    with the new rows then, and start a new state file.
 
     Examples
     --------

@@ -280,19 +280,18 @@ def _added(event: Scored, block: Block, m: int) -> Floats:
 
 
 def recalibration(
-    x: Floats, hits: Floats, weights: Floats, before: Floats, precision: Floats, start: Floats
+    x: Floats, hits: Floats, weights: Floats, before: Floats, precision: Floats, point: Floats
 ) -> tuple[Floats, Floats]:
     """Return what to add to log-odds x (b, n), a or a + b x, with the highest posterior density, and its curvature.
 
-    The coefficients (b, m) have a normal prior around `before`. Newton's method: steps are shortened by log(1 + r) / r,
-    where r is the largest change of any row's log-odds, so that each raises the density. Sun and Tran-Dinh,
-    "Generalized self-concordant functions", Mathematical Programming 2019.
+    The coefficients (b, m) have a normal prior around `before`. Newton's method, from `point`: steps are shortened by
+    log(1 + r) / r, where r is the largest change of any row's log-odds, so that each raises the density. Sun and
+    Tran-Dinh, "Generalized self-concordant functions", Mathematical Programming 2019.
     """
     from scipy.special import expit  # on first use: importing it takes longer than importing glayers
 
-    features = np.stack([np.ones_like(x), x][: start.shape[1]], axis=1)
+    features = np.stack([np.ones_like(x), x][: point.shape[1]], axis=1)
     by_row = features.swapaxes(1, 2)
-    point = start
     for _ in range(2_000):  # scores that separate the outcomes take hundreds
         p = expit(x + (point[:, None] @ features)[:, 0])
         slope = ((weights * (hits - p))[:, None] @ by_row - (point - before)[:, None] @ precision)[:, 0]
@@ -300,8 +299,8 @@ def recalibration(
         step = np.linalg.solve(curvature, slope[:, :, None])[:, :, 0]
         reach = np.maximum(np.abs(step[:, None] @ features).max(axis=2), 1e-300)
         point = point + step * np.log1p(reach) / reach
-        moving = reach >= 1e-5  # of the log-odds: the error after the next step is the square of this
-        # Where all scores are 1 and right, steps never shrink below rounding: 1,000 resamples took 25 s.
-        if not (moving & (np.abs(slope) > _ROUNDED)).any():
+        # The error of the log-odds after the next step is the square of its reach. Where all scores are 1 and right,
+        # steps never shrink below rounding: 1,000 resamples took 25 s.
+        if not ((reach >= 1e-5) & (np.abs(slope) > _ROUNDED)).any():
             break
     return point, curvature
