@@ -38,9 +38,7 @@ for name, rows in found.items():
 print(metrics.calibration_test(found["before"]))
 # With the fit, the test also says whether more calibration rows would help.
 fit = calibrated.calibrator
-print(
-    metrics.calibration_test(found["after"], calibrator=fit, before=found["before"])
-)
+print(metrics.calibration_test(found["after"], calibrator=fit, before=found["before"]))
 
 from glayers.report.plots import figure
 
