@@ -91,7 +91,7 @@ class AutoCalibrator(Calibrator):
     time_budget : float
         Seconds on a machine with two cores. G-layers are left out if they would take longer, as estimated from rows and
         classes, and `selection_` says so. The same rows give the same calibrator on any machine. Beyond 100,000 rows or
-        25 million logits, all parts but temperature scaling learn from a random sample of the rows, in whole groups.
+        25 million logits, all parts but temperature scaling learn from a random sample of the rows.
     n_folds : int
         Folds of the cross-validation.
     random_state : int or None
@@ -184,7 +184,7 @@ class AutoCalibrator(Calibrator):
         keep_order = check_switch(self.keep_accuracy, "keep_accuracy")
         seed = drawn_seed(self.random_state)
         n_folds = whole_number(self.n_folds, "n_folds", least=2)
-        drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
+        drawn = draw_rows(len(given), given.weights, enough_rows(given.n_classes), seed)
         sample = given.take(drawn) if len(drawn) < len(given) else given
         folds = assign_folds(len(sample), sample.groups, n_folds, seed)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)

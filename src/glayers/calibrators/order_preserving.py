@@ -87,7 +87,7 @@ class OrderPreserving(Calibrator):
         factor = fit_with_prior(given.logits, given.labels, given.weights).factor
         start = Chain((Invariant.start(factor, given.n_classes, n_hidden=8, seed=seed),))
         most = max(2, _MOST_ENTRIES // given.n_classes)
-        drawn = draw_rows(len(given), given.groups, given.weights, most, seed)
+        drawn = draw_rows(len(given), given.weights, most, seed)
         found, course = self._descend(given.take(drawn), start, seed)
         iterations = int(course.best_epoch[0])
         loss_at_start = float(course.trace[0][0])

@@ -375,7 +375,7 @@ def _prepared(given: Predictions, factor: float, names: Sequence[str], inputs: s
         raised, masks = np.asarray(log_softmax(raised)), lowered
     weights = row_weights(given) / row_weights(given).max()  # a common factor changes nothing
     most = max(_MANY_ROWS, 5 * given.n_classes, _SAMPLE_ENTRIES // given.n_classes)
-    sample = draw_rows(len(given), None, weights, most, random_state=0)
+    sample = draw_rows(len(given), weights, most, random_state=0)
     basis = basis_of(raised[sample], weights[sample], names, inputs, None if masks is None else masks[sample])
     return floor, design_of(basis, raised, given.labels, weights, masks), sample
 

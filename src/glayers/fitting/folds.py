@@ -49,24 +49,15 @@ def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: 
     return fold_of_group[members]
 
 
-def draw_rows(n_rows: int, groups: Array | None, weights: Floats | None, most: int, random_state: int) -> Ints:
-    """Return at most this many random rows in ascending order, blind to labels: whole groups, and none of weight 0.
+def draw_rows(n_rows: int, weights: Floats | None, most: int, random_state: int) -> Ints:
+    """Return at most this many random rows in ascending order, blind to labels and groups, and none of weight 0.
 
-    At least two groups are drawn, however large they are.
-
-    >>> draw_rows(9, np.repeat([7, 8, 9], 3), None, most=7, random_state=0).tolist()
-    [0, 1, 2, 6, 7, 8]
+    >>> draw_rows(5, np.array([1.0, 0.0, 2.0, 1.0, 1.0]), most=3, random_state=0).tolist()
+    [2, 3, 4]
     """
     rng = np.random.default_rng(random_state)
     counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
-    if groups is None:
-        return np.sort(rng.permutation(counted)[:most])
-    _, members, sizes = np.unique(groups[counted], return_inverse=True, return_counts=True)
-    order = rng.permutation(len(sizes))
-    n_groups = max(2, int((np.cumsum(sizes[order]) <= most).sum()))
-    drawn = np.zeros(len(sizes), dtype=bool)
-    drawn[order[:n_groups]] = True
-    return counted[drawn[members]]
+    return np.sort(rng.permutation(counted)[:most])
 
 
 def fold_weights(folds: Ints, weights: Floats | None) -> tuple[Floats, Floats]:

@@ -419,7 +419,7 @@ class Curvature:
 
 def curvature_of(design: Design, probabilities: Array) -> Curvature:
     """Return the curvature at some probabilities."""
-    some = draw_rows(len(design.labels), None, design.weights, _CURVATURE_ROWS, random_state=0)
+    some = draw_rows(len(design.labels), design.weights, _CURVATURE_ROWS, random_state=0)
     sample = design.take(some)
     p = probabilities[some].astype(np.float64)
     weights = sample.weights * (design.weights.sum() / sample.weights.sum())

@@ -11,7 +11,6 @@ A random sample (`RowSample`) depends on a seed and on each row's place alone. S
 the same for it, in any order. Rows of a group are drawn together.
 """
 
-import hashlib
 import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
@@ -332,7 +331,7 @@ class Cells:
 
 
 class RowSample:
-    """A random subset of rows that arrive in chunks: those with the smallest keys, whole groups where there are any.
+    """A random subset of rows that arrive in chunks: those with the smallest keys.
 
     Parameters
     ----------
@@ -358,13 +357,10 @@ class RowSample:
         self._below = np.uint64(2**64 - 1)  # only rows with smaller keys may still be drawn
 
     def update(self, rows: Predictions | Confidences, places: Array) -> Self:
-        """Add rows with their places; the rows of a group are drawn together."""
+        """Add rows with their places, which decide whether they are drawn."""
         self.n_seen += len(rows)
-        keys = places
-        if rows.groups is not None:
-            keys = group_keys(rows.groups)
         with np.errstate(over="ignore"):
-            keys = _hash_bits(_hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
+            keys = _hash_bits(_hash_bits(places + _GOLDEN) + np.uint64(self.random_state))
         kept = np.flatnonzero(keys < self._below)  # none of most chunks of a long file
         if len(kept):
             self._add([(rows.take(kept), keys[kept], places[kept])])
@@ -391,15 +387,12 @@ class RowSample:
             self._cut()
 
     def _cut(self) -> None:
-        """Keep the smallest keys: the longest run of whole groups that fits, but at least one group."""
+        """Keep the smallest keys."""
         parts = [rows for rows, _, _ in self._parts]
         keys = np.concatenate([keys for _, keys, _ in self._parts])
         places = np.concatenate([places for _, _, places in self._parts])
-        ordered = np.sort(keys[keys < self._below])
-        if len(ordered) > self.most:
-            fits = np.searchsorted(ordered, ordered[self.most])
-            last = fits or np.searchsorted(ordered, ordered[0], side="right")
-            self._below = np.append(ordered, self._below)[last]
+        if len(keys) > self.most:
+            self._below = min(self._below, np.partition(keys, self.most)[self.most])
         kept = np.flatnonzero(keys < self._below)
         whole = vars(parts[0]) | _joined_arrays(parts, vars(parts[0]))
         self._parts = [(type(parts[0])._trusted(**whole).take(kept), keys[kept], places[kept])]
@@ -408,20 +401,6 @@ class RowSample:
 def row_places(first: int, number: int, file: int = 0) -> Array:
     """Return a different number for each of consecutive rows of a file, in ascending order."""
     return np.arange(first, first + number, dtype=np.uint64) + (np.uint64(file) << np.uint64(40))
-
-
-def group_keys(groups: Array) -> Array:
-    """Return the key of each row's group, the same on every machine."""
-    if groups.dtype == object:
-        groups = groups.astype(str)
-    names, which = np.unique(groups, return_inverse=True)
-    keys = []
-    for name in names.tolist():
-        if isinstance(name, float) and name.is_integer():
-            name = int(name)  # 1.0 is 1
-        digest = hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        keys.append(int.from_bytes(digest, "little"))
-    return np.array(keys, np.uint64)[which]
 
 
 def _hash_bits(keys: Array) -> Array:
