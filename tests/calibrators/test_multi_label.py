@@ -32,7 +32,7 @@ from glayers import (
     rows_needed,
     shift_test,
 )
-from glayers.bridges.torch import to_module
+from glayers.bridges.torch import CalibratedNetwork, to_module
 from tests.cli.running import complaint, run, usage_error
 from tests.strategies import Numbers
 
@@ -498,3 +498,35 @@ def test_a_label_known_in_one_group_has_no_p_value() -> None:
 def test_a_prior_of_another_kind_is_refused() -> None:
     with pytest.raises(GlayersError, match="prior must be None, or what MultiLabelCalibrator learns; got 3"):
         LabelCurve(prior=3).fit([[1.0], [-1.0]], [1, 0])
+
+
+def test_one_label_that_is_off_decides_although_all_together_look_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(4_000, 12)) * 2
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z - np.eye(12)[3] * 0.5))).astype(np.int64)
+    np.savez("several.npz", logits=z, labels=labels)
+    failed = run("score", "several.npz", "--fail-if-miscalibrated", "--json")
+    assert failed.exit_code == 3
+    found = json.loads(failed.stdout)
+    assert found["all"]["calibration_test"]["verdict"] == "calibrated"
+    assert found["verdict"] == "not calibrated"
+    assert "some labels are not calibrated" in found["failed"][0]
+
+
+def test_labels_in_another_order_than_their_scores_are_refused() -> None:
+    z, labels = several()
+    names = ["cat", "dog", "owl"]
+    scores, truth = pd.DataFrame(z, columns=names), pd.DataFrame(labels, columns=names)
+    assert MultiLabelPredictions(scores, truth).names == ("cat", "dog", "owl")
+    with pytest.raises(BadPredictions, match=r"the columns of the labels, owl, dog, cat, must have the names"):
+        MultiLabelPredictions(scores, truth[names[::-1]])
+
+
+def test_a_calibrator_of_probabilities_is_not_put_behind_a_network() -> None:
+    z, labels = several()
+    fitted = MultiLabelCalibrator(PlattScaling(inputs="probabilities")).fit(1 / (1 + np.exp(-z)), labels)
+    with pytest.raises(BadPredictions, match="fitted on probabilities, and a network gives logits"):
+        CalibratedNetwork(torch.nn.Identity(), fitted)

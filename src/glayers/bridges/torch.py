@@ -118,6 +118,10 @@ class CalibratedNetwork(nn.Module):
         self, network: nn.Module, calibrator: Calibrator | MultiLabelCalibrator, class_axis: int | None = None
     ) -> None:
         super().__init__()
+        if calibrator.inputs != "logits":
+            raise BadPredictions(
+                f"the calibrator was fitted on {calibrator.inputs}, and a network gives logits: fit it on logits"
+            )
         self.network = strip_softmax(network)
         self.calibration = CalibratedMap(calibrator, class_axis)
         self.calibrator = calibrator

@@ -56,6 +56,7 @@ _TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
+_LABELS_OFF = "some labels are not calibrated"
 _COLOURS = {"good": "bold green", "fair": "bold yellow", "bad": "bold red"}  # of verdicts
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
@@ -118,6 +119,7 @@ class _Found:
 
     card: Scorecard
     test: OmnibusTest
+    verdict: str  # of several labels, that of the worst
     numbers: dict[str, Any]
     sentences: list[str | Text]
     tables: dict[str, Any]  # by heading
@@ -135,19 +137,22 @@ def _found(name: str, rows: Rows, sums: StreamingScorecard | None, asked: _Asked
     if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
         sentences.append(_prefix(name) + ks_sentence(of_ks))
     tables: dict[str, Any] = {}
+    verdict_of_all: str = test.verdict
     if isinstance(rows, MultiLabelPredictions):
         cards = tables[f"labels: {name}"] = label_scorecards(rows)
         tests = label_tests(rows, level=asked.level, random_state=asked.seed)
         numbers["labels"] = cards.to_dict()
         numbers["label_tests"] = {label: test.to_dict() for label, test in tests.items()}
         wrong = [f"{label} ({p_text(test.p_value)})" for label, test in tests.items() if test.rejected]
+        if wrong:
+            verdict_of_all = "not calibrated"
         count = f"{len(wrong)} of {plural(len(tests), 'label')} not calibrated"
         sentences.append(_prefix(name) + ": ".join([count, *filter(None, [", ".join(wrong)])]))
     if asked.n_resamples:
         found = intervals_of(rows, event=asked.event, n_resamples=asked.n_resamples, random_state=asked.seed)
         tables[name] = found
         numbers["intervals"] = found.to_dict()
-    return _Found(card, test, numbers, sentences, tables)
+    return _Found(card, test, verdict_of_all, numbers, sentences, tables)
 
 
 @dataclass(frozen=True)
@@ -202,8 +207,8 @@ class _Scores:
         for name, found in list(self.versions.items())[-1:]:
             for failure in failures_of(conditions, found.card):
                 yield _prefix(name) + failure
-            if miscalibrated and not found.test.verdict.startswith(("calibrated", "as calibrated")):
-                yield f"{_prefix(name)}{found.test}"
+            if miscalibrated and not found.verdict.startswith(("calibrated", "as calibrated")):
+                yield _prefix(name) + (str(found.test) if found.verdict == found.test.verdict else _LABELS_OFF)
         if shifted and (self.shift.shifted or math.isnan(self.shift.p_value)):
             yield str(self.shift)
 
@@ -326,7 +331,7 @@ def score(
         numbers[metric] = {version: card[metric] for version, card in cards.items() if metric in card}
     arg.write_prometheus(prometheus, numbers, "score")  # first: an error prints JSON of its own
     if as_json:
-        verdicts = [None, *(found.test.verdict for found in scores.versions.values())]
+        verdicts = [None, *(found.verdict for found in scores.versions.values())]
         facts: dict[str, Any] = {"verdict": verdicts[-1], "conditions": fail_if or [], "failed": failed}
         if estimate is not None:
             facts["estimated"] = {metric: vars(found) for metric, found in estimated.items()}

@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers import checks
 from glayers.arrays import Array, Ints, column_names, to_floats
-from glayers.errors import BadPredictions, GlayersWarning
+from glayers.errors import BadPredictions, GlayersWarning, listed
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import plural
 
@@ -113,6 +113,12 @@ class MultiLabelPredictions(Predictions):
 
     def _check_matrix(self, logits: Array, labels: object, weights: Any, groups: Any, names: Any) -> None:
         n_rows, n_labels = logits.shape
+        own_names = column_names(labels)
+        if names is not None and own_names is not None and tuple(names) != own_names:
+            raise BadPredictions(
+                f"the columns of the labels, {listed(own_names)}, must have the names and the order of those of the "
+                f"scores, {listed(names)}"
+            )
         truth = checks.check_label_matrix(labels, logits.shape)
         known_pairs = ~np.isnan(truth)
         if weights is not None:
