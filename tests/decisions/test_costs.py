@@ -79,7 +79,7 @@ def test_large_costs_overflow_nowhere() -> None:
 
 def test_other_rows_cannot_be_compared() -> None:
     p, labels = screening(100)
-    with pytest.raises(BadPredictions, match="same labels"):
+    with pytest.raises(BadPredictions, match="pass the same rows: the labels of b and a differ"):
         realised_costs({"a": of_class_1(p, labels), "b": of_class_1(p, 1 - labels)}, ALARM)
 
 
@@ -146,7 +146,9 @@ def test_policies_of_other_classes_weights_or_groups_are_refused() -> None:
         Predictions.from_probabilities(p, y, groups=[0, 0, 1, 1]),  # in which rows depend on each other
     ]
     for other in others:
-        with pytest.raises(BadPredictions, match="same labels, classes, weights and groups"):
+        with pytest.raises(
+            BadPredictions, match="pass the same rows: the (n_classes|weights|group_numbers) of b and a differ"
+        ):
             realised_costs({"a": rows, "b": other}, np.eye(3))
 
 

@@ -217,6 +217,17 @@ def test_intervals_cover_where_few_calibration_rows_hide_other_frequencies(frequ
     assert np.mean(covered, axis=0).min() > 0.78
 
 
+def test_columns_in_another_order_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(400, 3))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    rows = Predictions(3 * z, labels, class_names=("cat", "dog", "owl"))
+    fitted = TemperatureScaling().fit_predictions(rows)
+    swapped = Predictions(3 * z[:, [1, 0, 2]], labels, class_names=("dog", "cat", "owl"))
+    with pytest.raises(BadPredictions, match="fitted on the classes cat, dog, owl, but these rows have dog, cat, owl"):
+        estimate(fitted, swapped)
+
+
 def test_an_error_about_a_group_names_it(calibrator: VectorScaling) -> None:
     usual = rows(6, 12_000)
     odd = 0.3 * rows(7, 100, shift=[0.0, 0.0, 2.0]).logits

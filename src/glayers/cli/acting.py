@@ -135,8 +135,8 @@ def watch(
     """Count a batch with labels, and raise an alarm once the model is no longer calibrated.
 
     Call it once per batch. A model that stays calibrated raises an alarm with a probability of at most --alpha, however
-    many batches there are. Exits with 3 from the alarm on. The same file counts only once: one with the name, the time
-    of change and the rows of an earlier batch changes nothing.
+    many batches there are; one that was fitted on few rows is a little off, which many batches show. Exits with 3 from
+    the alarm on. The same rows count only once; of fewer than 50 rows, the same file with its time of change.
 
     Examples
     --------
@@ -148,8 +148,8 @@ def watch(
     name = f"{batch.name} {batch.stat().st_mtime_ns}"  # few rows of a later file may be the same
     digest = sha256(model.read_bytes()).hexdigest()
     found = glayers.watch(rows, state, alpha=alpha, accuracy=promise, name=name, model=digest)
-    failed = ["alarm"] if found.alarm else []
-    _finish(found, "no alarm", failed, as_json, prometheus, model=model, batch=batch, state=state)
+    files = {"model": model, "batch": batch, "state": state}
+    _finish(found, "no alarm", ["alarm"] if found.alarm else [], as_json, prometheus, **files)
 
 
 def card(
@@ -169,8 +169,8 @@ def card(
     $ glayers card model.safetensors test.npz --accuracy 80%
     """
     calibrator = arg.calibrator_of_classes(model)
-    rows: Any = arg.read_rows(test, reading)
-    arg.show(*glayers.model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
+    section = glayers.model_card(calibrator, arg.read_rows(test, reading), accuracy=_share(accuracy))
+    arg.show(*section.splitlines())
 
 
 def _read(file: Path, reading: Reading, model: Path | None) -> Any:

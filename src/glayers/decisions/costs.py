@@ -59,8 +59,7 @@ class Measured:
 
         `settings` are the number of resamples, the level and the seed.
         """
-        n_resamples, level, random_state = settings
-        bootstrap = Bootstrap(n_resamples, level, random_state, progress=False)
+        bootstrap = Bootstrap(*settings, False)  # no progress bar
         metrics = []
         for line, columns in values.items():
             metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
@@ -169,9 +168,7 @@ def realised_costs(
     for name, policy in checked.items():
         for fact in ("n_classes", "labels", "weights", "group_numbers"):
             if not np.array_equal(getattr(policy, fact), getattr(rows, fact)):
-                raise BadPredictions(
-                    "pass the same rows: policies must have the same labels, classes, weights and groups"
-                )
+                raise BadPredictions(f"pass the same rows: the {fact} of {name} and {first} differ")
         values[name] = {"cost": matrix[rows.labels, (policy.probabilities @ matrix).argmin(axis=1)]}
     constant = int((rows.weights @ matrix[rows.labels]).argmin())
     values[_CONSTANT] = {"cost": matrix[rows.labels, constant]}

@@ -206,6 +206,7 @@ def estimate(
         if logits.weights is not None:
             raise BadPredictions("estimate takes rows of equal weight; leave the weights out")
         groups = logits.groups if groups is None else groups
+        calibrator._check_names(getattr(logits, "class_names", None))
         logits = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, logits))
     seed = check_seed(random_state)
     level = number_between(level, "level", 0, 1)

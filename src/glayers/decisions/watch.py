@@ -34,6 +34,7 @@ __all__ = ["Watch", "watch"]
 _FORMAT = 6
 _MOST_LOG_ODDS = 27.0  # of a probability of 1 - 2e-12: a bet against certainty would have infinite odds
 _NEW_BETTOR = (0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 10.0)  # a change of the log-odds by 0.3 is usual for a model that drifts
+_KNOWN_BY_ITSELF = 50  # rows of a batch that no other has by chance
 _CONFIDENCE = "confidence"
 _ACCURACY = "accuracy"
 
@@ -108,16 +109,17 @@ class Watch:
         return sum(batch["rows"] for batch in self.batches)
 
     def update(self, batch: object, labels: object = None, *, name: str = "") -> bool:
-        """Count one batch of calibrated probabilities with labels; False if it was counted before by the same name.
+        """Count one batch of calibrated probabilities with labels; False if it was counted before.
 
-        A batch without a name always counts: small batches may be equal by chance, and to leave out those that repeat
-        would favour some labels.
+        Batches of 50 rows or more are known by their rows, smaller ones also by their names: they may be equal by
+        chance, and to leave out those that repeat would favour some labels.
         """
         rows = check_any(batch, labels)
         if rows.given_weights is not None or rows.groups is not None:
             raise BadPredictions("watch needs independent rows; leave weights and groups out (--ignore-groups)")
         digest = _checksum(rows.top.scores.tobytes() + rows.top.hits.tobytes())
-        if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
+        counted = [known["name"] for known in self.batches if known["digest"] == digest]
+        if counted and (len(rows) >= _KNOWN_BY_ITSELF or (name and name in counted)):
             return False
         events = {_CONFIDENCE: rows.top}
         if self.accuracy is not None:
