@@ -9,7 +9,7 @@ rng = np.random.default_rng(0)
 truth = 2 * rng.normal(size=(20_000, 5))
 labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
 logits = 2 * truth
-# Replace with your own: logits = np.load("logits.npy"), labels = np.load("labels.npy")
+# Replace with your own: np.load("logits.npy") and np.load("labels.npy")
 
 calibration = glayers.Predictions(logits[:10_000], labels[:10_000])
 test = glayers.Predictions(logits[10_000:], labels[10_000:])
