@@ -9,17 +9,17 @@ from glayers.bridges.torch import calibrate, collect_logits
 torch.manual_seed(0)
 size = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
 small = DistilBertConfig(vocab_size=60, num_labels=3, **size)
-# Replace: ...from_pretrained("your/model")
+# Replace with: ...from_pretrained("your/model")
 model = DistilBertForSequenceClassification(small)
 model.eval()
-tokens = torch.randint(60, (900, 8))  # replace: tokenizer(texts, return_tensors="pt")
+tokens = torch.randint(60, (900, 8))  # replace with: tokenizer(texts, ...)
 with torch.no_grad():
     model.classifier.weight *= 300  # an untrained model has tiny logits
-    truth = model(tokens).logits / 3  # so that the model is too sure
+    truth = model(tokens).logits / 3  # so that it is overconfident
     labels = torch.distributions.Categorical(logits=truth).sample()
 
 
-def batches(first, last):  # replace by your own loaders
+def batches(first, last):  # replace with your own loaders
     for i in range(first, last, 100):
         yield {"input_ids": tokens[i : i + 100], "labels": labels[i : i + 100]}
 
@@ -33,7 +33,7 @@ found = {
 }
 for name, rows in found.items():
     print(f"{name}: NLL {metrics.nll(rows):.4f}, KS {metrics.ks(rows):.4f}")
-calibrated.save("calibration.safetensors")
+calibrated.save("calibrator.safetensors")
 
 from glayers.report.plots import figure
 

@@ -30,10 +30,10 @@ from glayers.report.plots import figure
 figure("reliability", {"before": test, "after": calibrated}).savefig("reliability.svg")
 
 said = rng.uniform(0.5, 1.0, 2000)
-correct = rng.random(2000) < said - 0.2  # always 20 points too sure
+correct = rng.random(2000) < said - 0.2  # overconfident by 20 points
 answers = glayers.Confidences(said, correct)
 old, new = answers.take(np.arange(1000)), answers.take(np.arange(1000, 2000))
 
 platt = glayers.PlattScaling(inputs="confidence").fit(old.confidence, old.correct)
 print(f"KS error {metrics.ks(new):.3f} -> {metrics.ks(platt.apply(new)):.3f}")
-print(f"A confidence of 0.9 means {platt.predict_proba([0.9])[0, 1]:.3f}")
+print(f"Stated 0.9, calibrated {platt.predict_proba([0.9])[0, 1]:.3f}")

@@ -9,7 +9,7 @@ rng = np.random.default_rng(0)
 truth = 2 * rng.normal(size=(20_000, 5))
 labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
 logits = 2 * truth
-# Replace by your own: logits = np.load("logits.npy"), labels = np.load("labels.npy")
+# Replace with your own: np.load("logits.npy") and np.load("labels.npy")
 
 calibration = glayers.Predictions(logits[:10_000], labels[:10_000])
 test = glayers.Predictions(logits[10_000:], labels[10_000:])
@@ -29,6 +29,6 @@ from glayers.report.plots import figure
 methods = {"before": test, "after": calibrator.apply(test)}
 figure("reliability", methods).savefig("reliability.svg")
 
-calibrator.save("model.safetensors")
-again = glayers.load("model.safetensors")  # needs neither torch nor pickle
+calibrator.save("calibrator.safetensors")
+again = glayers.load("calibrator.safetensors")  # needs neither torch nor pickle
 assert np.array_equal(again.predict_proba(test.logits), probabilities)

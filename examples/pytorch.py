@@ -13,7 +13,7 @@ inputs = torch.randn(12_000, 20)
 labels = (inputs[:, :3] + torch.randn(12_000, 3)).argmax(1)
 
 
-def part(first, last):  # replace by your own loaders
+def part(first, last):  # replace with your own loaders
     return DataLoader(
         TensorDataset(inputs[first:last], labels[first:last]), batch_size=250
     )
@@ -36,9 +36,9 @@ found = {
 for name, rows in found.items():
     print(f"{name}: NLL {metrics.nll(rows):.4f}")
 print(metrics.calibration_test(found["before"]))
-# With the fit, the test also says whether more calibration rows would help.
-fit = calibrated.calibrator
-print(metrics.calibration_test(found["after"], calibrator=fit, before=found["before"]))
+fitted = calibrated.calibrator
+after = found["after"]
+print(metrics.calibration_test(after, calibrator=fitted, before=found["before"]))
 
 from glayers.report.plots import figure
 
@@ -46,6 +46,7 @@ figure("reliability", found).savefig("reliability.svg")
 
 from glayers.bridges.torch import CalibratedNetwork
 
-calibrated.save("calibration.safetensors")  # not the network: save it as usual
-again = CalibratedNetwork.load(network, "calibration.safetensors").eval()
+# Only the calibrator. Save the network with torch.save, as usual
+calibrated.save("calibrator.safetensors")
+again = CalibratedNetwork.load(network, "calibrator.safetensors").eval()
 assert torch.equal(again(inputs[:5]), calibrated(inputs[:5]))

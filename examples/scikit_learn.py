@@ -6,7 +6,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from glayers import CalibratedClassifier, metrics
 
-X, y = load_breast_cancer(return_X_y=True)  # replace by your own
+X, y = load_breast_cancer(return_X_y=True)  # replace with your own
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
 
 plain = GaussianNB().fit(X_train, y_train)

@@ -211,7 +211,7 @@ def speed_sentence() -> str:
         f"On 5,000 rows of 100 classes, `auto` takes {seconds('glayers auto')} of processor time, structured matrix\n"
         f"scaling of probmetrics {seconds('probmetrics SMS')}, our temperature scaling {seconds('glayers temperature')}"
         f" and that of scikit-learn {seconds('scikit-learn temperature')}\n"
-        "([all sizes and methods](benchmarks/results/fits.md), [goals that we missed](benchmarks/results/goals.md))."
+        "([all sizes and methods](benchmarks/results/fits.md), [missed speed targets](benchmarks/results/goals.md))."
     )
 
 
