@@ -128,11 +128,10 @@ class AutoSelection:
             said.append(f"The rows support these corrections (effective coefficients): {'; '.join(supported)}.")
         kept = " + ".join(f"{weight:.3f} {name}" for name, weight in self.weights.items())
         said.append(f"Kept: {kept}; {self.reason}.")
-        if not self.fallback:
-            said.append("The table leaves out the few parameters of the last correction, that of the whole mixture.")
         said.append(
             f"Every class keeps a small minimum probability ({self.uniform_share:.2g}, shared by all classes), because "
-            f"{self.rows:,} rows cannot rule any class out."
+            f"{self.rows:,} rows cannot rule any class out. "
+            "The parameters of this, and of any last correction of the mixture, are not in the table."
         )
         if self.keep_accuracy:
             said.append("The order of the classes is kept in every row, and so is accuracy.")

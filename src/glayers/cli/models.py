@@ -336,6 +336,4 @@ def methods(as_json: arg.AsJson = False) -> None:
         changes = "no" if each.keeps == "ranking" else "yes"
         table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, changes)
     here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
-    show(
-        table, "", f"* needs torch to fit ({here}). Without torch, auto has no g-layers. Predicting never needs torch."
-    )
+    show(table, "", f"* needs torch to fit ({here}); so do the g-layers of auto. No method needs torch to predict.")

@@ -134,8 +134,6 @@ def _found(name: str, rows: Rows, sums: StreamingScorecard | None, asked: _Asked
     sentences = _verdict_lines(_prefix(name), test, card, class_gaps(checked))
     if of_ks.rejected == ("ks" in test.rejecting):  # alone it may reject where the tests together do not
         sentences.append(_prefix(name) + ks_sentence(of_ks))
-    if name == _AS_THEY_ARE and test.rejected:
-        sentences.append("Calibrate with `glayers fit` on separate labelled rows.")
     tables: dict[str, Any] = {}
     if isinstance(rows, MultiLabelPredictions):
         cards = tables[f"labels: {name}"] = label_scorecards(rows)

@@ -48,11 +48,8 @@ Verdict: TypeAlias = Literal[
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _LABELS = {"ks": "KS ({})", "ece": "ECE ({})", _RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-_BELOW_THE_TOP = {
-    (_RANK_2,): "the second probability is",
-    (_CLASSES,): "the probabilities of the classes that are not predicted are",
-    (_RANK_2, _CLASSES): "the probabilities of the classes that are not predicted are",
-}
+_OTHERS = "the probabilities of the classes that are not predicted are"
+_BELOW_THE_TOP = {(_RANK_2,): "the second probability is", (_CLASSES,): _OTHERS, (_RANK_2, _CLASSES): _OTHERS}
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,11 @@ from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
 from glayers.report.verdict import (
-    BELOW_TOP,
     BOTH_SETS,
     CLASS_FREQUENCIES,
     CLASS_TOLERANCE,
-    CLASSES_OFF,
     FIT_AGAIN,
     OF_CONFIDENCE,
-    ONLY_TOP,
     Finding,
     Tone,
     Verdict,
@@ -42,11 +39,6 @@ if TYPE_CHECKING:
 TESTS = {"ks": "confidence", "ece": "bins", "rank_2_ks": "second class", "classwise_ks": "all classes"}
 _ADAPTED = "adapted "
 _SPELLED = {"nll": "Log loss (NLL)"}
-_WITHIN_REACH = 10  # times the calibration rows
-_LIMITS = {  # of an answer that is not good
-    BELOW_TOP: "Do not rely on the probabilities of single classes.",
-    ONLY_TOP: "Rely on the top probability only.",
-}
 _STANDARD_ERRORS = 1.96  # on each side of a 95 % interval
 
 
@@ -193,7 +185,7 @@ def headline(found: Measurements) -> list[str]:
         link = "but"
     parts = [f"{subject} says ", says, f" {link} is right ", right, " of the time."]
     if after:
-        parts[-1] += f" After correction{_not_recommended(found)}, it says "
+        parts[-1] += " After correction, it says "
         parts += [after[0], " and is right ", after[1], "."]
     return parts
 
@@ -207,7 +199,8 @@ def verdict_sentence(found: Measurements) -> str:
         return f"{capital(before)}."
     if before == after:
         return f"{capital(before)}, with or without {found.chosen}."
-    return f"{capital(before)}. With {found.chosen}{_not_recommended(found)}, {after.replace('the model is', 'it is')}."
+    method = f"{found.chosen} (not recommended)" if _worse_in(found) else found.chosen
+    return f"{capital(before)}. With {method}, {after.replace('the model is', 'it is')}."
 
 
 def advice(found: Measurements) -> str:
@@ -229,14 +222,14 @@ def _steps(found: Measurements) -> list[str]:
             return ["Use the model as it is."]
         return ["Calibrate the model: glayers fit, or glayers report with calibration rows and test rows."]
     if _worse_in(found):
-        return [f"Do not use {found.chosen}.", _limit(found, 0), FIT_AGAIN]
+        return [f"Do not use {found.chosen}.", before.limit, FIT_AGAIN]
     helps = _change_of_loss(found).tone == "good"
     if before.tone == "good" and not helps:
         return ["Use the model as it is: it is calibrated, and calibration does not change it significantly."]
     steps = [_use(found)]
     if not helps and after.tone != "good":
         steps = [f"Do not rely on {found.chosen} yet: these rows cannot tell whether it helps."]
-    steps.append(_limit(found, -1))
+    steps.append(after.limit)
     if after.tone == "bad":
         return [*steps, FIT_AGAIN]
     if test.verdict == "as calibrated as the rows allow":
@@ -258,18 +251,6 @@ def _use(found: Measurements) -> str:
     return f"{use}."
 
 
-def _limit(found: Measurements, which: int) -> str:
-    """Say which probabilities not to rely on, before (0) or after (-1)."""
-    said = found.verdicts[which]
-    if said.answer.startswith(CLASSES_OFF):
-        return f"Do not trust the confidence of predictions of {said.answer.removeprefix(CLASSES_OFF)}."
-    return _LIMITS.get(said.answer, "")
-
-
-def _not_recommended(found: Measurements) -> str:
-    return " (not recommended)" if _worse_in(found) else ""
-
-
 def _label_more(test: OmnibusTest) -> str:
     """Say how many test rows it takes."""
     if math.isnan(test.detectable):
@@ -285,9 +266,9 @@ def _wanted_rows(test: OmnibusTest) -> str:
 
 def answers(found: Measurements) -> dict[str, Cell]:
     """Return the tiles of the first screen by their questions."""
-    tiles = {"Is it calibrated now?": _calibrated(found)}
     if found.shares_rows:
-        return tiles
+        return {"Is it calibrated now?": Cell("Cannot tell", "Some test rows are also calibration rows.", "fair")}
+    tiles = {"Is it calibrated now?": _calibrated(found)}
     if len(found.both) > 1:
         tiles["Which method to use?"] = _method(found)
         tiles["Does accuracy change?"] = _accuracy(found)
@@ -302,16 +283,13 @@ def answers(found: Measurements) -> dict[str, Cell]:
 def _calibrated(found: Measurements) -> Cell:
     """Answer whether the model is calibrated: better than before is fair, but only calibrated everywhere is good."""
     said = found.verdicts[-1]
-    answer, tone = said.answer, said.tone
-    if found.shares_rows:
-        answer, tone = "Cannot tell: shared rows", "fair"
-    elif answer == "Not calibrated" and _change_of_loss(found).tone == "good":
-        answer, tone = "Better, not fixed", "fair"
+    if said.answer == "Not calibrated" and _change_of_loss(found).tone == "good":
+        said = said._replace(answer="Better, not fixed", tone="fair")
     gaps = [_gap_words(method.scored, found.tests[method.name]) for method in found.both]
     words = f"Confidence minus accuracy: {gaps[0]} points"
     if len(gaps) > 1:
         words += f" before, {gaps[1]} after"
-    return Cell(answer, f"{words}.", tone)
+    return Cell(said.answer, f"{words}.", said.tone)
 
 
 def _gap_words(event: Scored, test: OmnibusTest) -> str:
@@ -450,16 +428,14 @@ def _enough_rows(found: Measurements) -> Cell:
         fitted_on = found.compared.calibrators[found.chosen].diagnostics_.rows
         words = f"Fitted on {fitted_on:,} rows. {shows}"
         if test.rows_needed:
-            more = f"about {test.rows_needed:,}" if test.rows_needed <= _WITHIN_REACH * fitted_on else "far more"
-            words += f" With {more} calibration rows, they would no longer show an error."
+            words += f" With about {test.rows_needed:,} calibration rows, they would no longer show an error."
         return Cell("Too few calibration rows", words, "fair")
     if test.detectable > TOLERANCE and not OF_CONFIDENCE & set(test.rejecting):
         return Cell("Too few test rows", f"{shows} For 2 points, it takes about {_wanted_rows(test)}.", "fair")
     if found.n_classes and found.both[-1].predicted.detectable > CLASS_TOLERANCE:
         return Cell("Not for single classes", f"{shows} To judge classes, label more rows of each.", "fair")
-    if found.verdicts[-1].tone != "good":
-        return Cell("Enough to find the error", shows, "good")
-    return Cell("Yes", shows, "good")
+    answer = "Yes" if found.verdicts[-1].tone == "good" else "Enough to find the error"
+    return Cell(answer, shows, "good")
 
 
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:
@@ -494,10 +470,7 @@ def difference_cell(found: Measurements, metric: str, method: str) -> Cell:
     before = found.both[0].name
     if method == before:
         return Cell("")
-    change = _change(found.differences, metric, before, method)
-    if found.tests[before].verdict == "too few groups" and change.value:
-        return Cell(change.value, "too few groups to tell")
-    return change
+    return _change(found.differences, metric, before, method)
 
 
 def _change(between: PairedDifferences | None, metric: str, before: str, after: str) -> Cell:
@@ -507,6 +480,8 @@ def _change(between: PairedDifferences | None, metric: str, before: str, after: 
     difference = between.between(metric, after, before)
     described = METRICS[metric]
     value = described.format_difference(difference.interval.value)
+    if difference.interval.unreliable.startswith("too few groups"):
+        return Cell(value, "too few groups to tell")
     if not difference.significant:
         return Cell(value, "no significant difference")
     rises = difference.interval.value > 0

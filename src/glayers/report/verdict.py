@@ -31,16 +31,11 @@ _CONFIDENCE = "confidence"  # the name of the top class's event in tests
 OF_CONFIDENCE = {"ks", "ece"}  # the tests of the top probability
 BOTH_SETS = "Rows in both sets"
 CLASS_FREQUENCIES = "Class frequencies changed"
-ONLY_TOP = "Only the top probability"
 FIT_AGAIN = "Fit again on rows like those the model will see."
-BELOW_TOP = "Not all probabilities"  # where the rows cannot tell about the top probability
-
-
-CLASSES_OFF = "Not where it predicts "  # and the classes
 
 
 class Verdict(NamedTuple):
-    """Whether a model is calibrated: in a few words, in a sentence, and how good that is.
+    """Whether a model is calibrated: in a few words, in a sentence, how good that is, and what not to rely on.
 
     The tone is "good" only if no test finds an error and the rows would have shown one that matters.
     """
@@ -48,6 +43,7 @@ class Verdict(NamedTuple):
     answer: str
     sentence: str
     tone: Tone
+    limit: str = ""
 
 
 class Finding(NamedTuple):
@@ -60,24 +56,29 @@ class Finding(NamedTuple):
 
 def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = None) -> Verdict:
     """Say what the tests of a model and, where they are known, the gaps of its predicted classes mean together."""
-    below = ONLY_TOP if test.detectable <= TOLERANCE else BELOW_TOP
+    below = Verdict("Only the top probability", test.finding, "fair", "Rely on the top probability only.")
+    if not test.detectable <= TOLERANCE:  # nobody can tell about the top probability
+        limit = "Do not rely on the probabilities of single classes."
+        below = Verdict("Not all probabilities", test.finding, "fair", limit)
     top_is_off = bool(OF_CONFIDENCE & set(test.rejecting))
     if test.verdict == "as calibrated as the rows allow":
         if top_is_off:
             words = f"{_direction(test, card)}, as expected from so few calibration rows"
             return Verdict("Nearly", words, "fair")
-        return Verdict(below, test.finding, "fair")
+        return below
     if top_is_off:
         return Verdict("Not calibrated", _direction(test, card), "bad")
     if gaps is not None and gaps.off:
-        names = listed([shortened(gaps.names[c]) for c in gaps.off], at_most=3)
-        off = f"the model is not calibrated where it predicts {names}"
+        names = [shortened(gaps.names[c]) for c in gaps.off]
+        predicted = listed(names, at_most=3)
+        off = f"the model is not calibrated where it predicts {predicted}"
         if test.verdict == "calibrated":
             off = f"{test.finding} of all classes together, but {off}"
-        worst = np.abs(gaps.gap[gaps.off]).max()
-        return Verdict(CLASSES_OFF + names, off, "bad" if worst > CLASS_TOLERANCE else "fair")
+        tone: Tone = "bad" if np.abs(gaps.gap[gaps.off]).max() > CLASS_TOLERANCE else "fair"
+        limit = f"Do not trust the confidence of predictions of {predicted}."
+        return Verdict(f"Not where it predicts {listed(names, at_most=1)}", off, tone, limit)
     if test.rejecting:
-        return Verdict(below, test.finding, "fair")
+        return below
     if test.undecided:
         return Verdict(f"{capital(test.verdict)} to tell", test.finding, "fair")
     return Verdict("Yes", test.finding, "good")
@@ -183,15 +184,13 @@ def _shift(calibrator: "Calibrator", test: Predictions | Confidences) -> list[Fi
 
 def _rare_classes(counts: dict[str, Ints], names: list[str]) -> list[Finding]:
     """Name the classes that have no rows, or few."""
+    wanted = np.any([rows < FEW for rows in counts.values()], axis=0)
+    advice = f"Collect labelled rows of {few_or_count(names, wanted)}."
     found = []
-    wanted = np.zeros(len(names), dtype=bool)
     for kind, words, least, limit in (("missing", "no", 0, 1), ("rare", f"fewer than {FEW}", 1, FEW)):
         lacking = {part: (least <= rows) & (rows < limit) for part, rows in counts.items()}
         said = [f"{words} {part} rows of {few_or_count(names, some)}" for part, some in lacking.items() if some.any()]
         if said:
-            wanted |= np.any(list(lacking.values()), axis=0)
-            advice = f"Collect labelled rows of {few_or_count(names, wanted)}."
-            found = [finding._replace(advice="") for finding in found]
             found.append(Finding(f"{capital(kind)} classes", "; ".join(said), advice))
     return found
 
