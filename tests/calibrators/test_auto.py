@@ -89,7 +89,8 @@ def test_the_selection_names_every_part_and_the_reason(fitted: AutoCalibrator) -
         assert "cross-validated log loss lower than temperature scaling's by " in printed
     for name in names_of(fitted):
         assert f"\n| {name} " in selection.to_markdown()
-    assert selection.table(seconds=False)[0] == ["part", "held-out loss", "gain over temperature", "weight", "parameters"]
+    headings = ["part", "held-out loss", "gain over temperature", "weight", "parameters"]
+    assert selection.table(seconds=False)[0] == headings
 
 
 def test_the_losses_of_the_selection_belong_together(fitted: AutoCalibrator) -> None:

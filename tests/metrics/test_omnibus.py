@@ -103,9 +103,10 @@ def test_two_classes_have_no_other_classes() -> None:
 
 
 def test_no_number_of_calibration_rows_is_named_that_the_fit_had() -> None:
-    calibration, test = (rows_of_a_truth(n, 0.0, seed) for n, seed in ((20_000, 0), (300, 1)))
+    calibration, test = (rows_of_a_truth(n, 0.0, seed) for n, seed in ((20_000, 0), (300, 2)))
     fitted = VectorScaling().fit_predictions(calibration)
     found = metrics.calibration_test(fitted.apply(test), calibrator=fitted, before=test, n_resamples=99)
+    assert found.allowed is not None
     assert found.rows_needed is None
     allowed = replace(found, adjusted=dict.fromkeys(found.adjusted, 0.01), allowed=dict.fromkeys(found.adjusted, 0.5))
     assert allowed.verdict == "as calibrated as the rows allow"

@@ -74,7 +74,7 @@ def model_card(
     found = [f"**Verdict.** {capital(said.sentence)}."]
     if tested.detectable > 0:  # not a number if there are too few groups
         shown = two_digits(100 * tested.detectable)
-        found.append(f"The tests detect an error of {shown} points with a probability of 80 %.")
+        found.append(f"These rows would have shown an error of {shown} points in 80 % of samples.")
     before, after = (_numbers(rows, level, random_state) for rows in (test, calibrated))
     cells = [(f"{100 * level:g} % intervals", "uncalibrated", "calibrated")]
     cells += zip(before, before.values(), after.values(), strict=True)
