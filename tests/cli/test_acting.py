@@ -302,7 +302,7 @@ def test_watch_raises_an_alarm_and_tells_prometheus(tmp_path: Path, model: str) 
     options = ["--state", state, "--prometheus", str(numbers)]
     for night in range(3):
         batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300))
-        expected = "No verdict yet" if night == 0 else "No alarm"
+        expected = "No result yet" if night == 0 else "No alarm"
         assert expected in run("watch", model, batch, *options)
     assert "glayers_watch_alarm 0.0\n" in numbers.read_text()
     for night in range(3, 9):

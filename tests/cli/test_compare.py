@@ -99,7 +99,7 @@ def test_files_are_read_as_the_options_say(folder: Path) -> None:
     words = ("old.npz", "new.npz", "--part", "dev", "--methods", "temperature")
     few = run("compare", *words).stdout
     assert "150 rows in 3 groups are too few" in few
-    assert "attention: Groups: the test rows come in 3 groups" in few
+    assert "attention: Groups: the test rows are in 3 groups" in few
     assert "leave the groups out (--ignore-groups)" in few
     assert "groups" not in run("compare", *words, "--ignore-groups").stdout
     audited = run("report", "new.npz", "--part", "dev", "--ignore-groups", "-o", "audit.html")

@@ -270,7 +270,7 @@ def test_groups_are_fitted_and_applied(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "group Oslo: its correction has a share of" in done.stdout
     assert "common calibrator: learned 1 parameter" in done.stdout
-    assert "common calibrator: mean loss on these rows: " in done.stdout
+    assert "common calibrator: mean training loss, on these rows: " in done.stdout
     assert run("apply", "sites.safetensors", "sites.npz", "-o", "out.npz").exit_code == 0
     fitted: Any = glayers.load("sites.safetensors")
     assert np.allclose(np.load("out.npz")["probabilities"], fitted.predict_proba(logits, site))

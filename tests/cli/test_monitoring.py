@@ -127,7 +127,7 @@ def test_a_score_that_is_no_number_fails() -> None:
 def test_info_describes_the_model(model: TemperatureScaling) -> None:
     printed = run("info", "model.safetensors").stdout
     assert "temperature" in printed
-    assert "fitted on 900 rows of 4 classes in model.safetensors" in printed
+    assert "fitted on 900 rows of 4 classes (model.safetensors)" in printed
     found = json.loads(run("info", "model.safetensors", "--json").stdout)
     assert found["calibrator"] == "TemperatureScaling"
     assert found["diagnostics"]["rows"] == 900

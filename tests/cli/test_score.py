@@ -20,7 +20,7 @@ def test_a_table_and_a_verdict(folder: Path) -> None:
     assert lines[0] == "test.npz"
     assert re.fullmatch(r"the model is overconfident by \d+\.\d points", lines[1])
     assert lines[2].startswith("not calibrated (p <= 0.01); significant: KS (confidence), ECE (confidence)")
-    assert re.fullmatch(r"KS .* %; by chance alone it would exceed .* % only 1 time in 20", lines[3])
+    assert re.fullmatch(r"KS .* %; a calibrated model would exceed .* % in 5 % of samples", lines[3])
     table = lines[lines.index("") + 1 :]
     assert [line[:4].strip() for line in table[1:]] == ["rows", "clas", "accu", "mean", "NLL", "Brie", "KS", "ECE,"]
     assert len(run("score", "test.npz", "--all").stdout.splitlines()) > len(lines) + 10

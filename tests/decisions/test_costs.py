@@ -147,7 +147,7 @@ def test_policies_of_other_classes_weights_or_groups_are_refused() -> None:
     ]
     for other in others:
         with pytest.raises(
-            BadPredictions, match="pass the same rows: the (n_classes|weights|group_numbers) of b and a differ"
+            BadPredictions, match=r"pass the same rows: the (n_classes|weights|group_numbers) of b and a differ"
         ):
             realised_costs({"a": rows, "b": other}, np.eye(3))
 

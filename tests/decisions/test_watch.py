@@ -183,7 +183,7 @@ def test_other_promises_need_another_state_file(tmp_path: Path) -> None:
 def test_the_first_batch_gives_no_verdict() -> None:
     found = Watch()
     found.update(batch(np.random.default_rng(0), 3.0))
-    assert "No verdict yet" in str(found)
+    assert "No result yet" in str(found)
 
 
 def test_a_state_file_continues_where_the_stream_stopped(tmp_path: Path) -> None:

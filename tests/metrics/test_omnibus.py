@@ -82,14 +82,35 @@ def test_errors_below_the_top_class_are_seen_where_the_confidence_is_right() -> 
     found = metrics.calibration_test(p, y, n_resamples=199)
     assert found.rejecting == ("rank_2_ks", "classwise_ks")
     assert str(found) == (
-        "the other class probabilities are wrong; 1,000 rows are too few to tell whether the top probability is right "
-        f"(p <= {found.p_value:.2g})"
+        "the probabilities of the classes that are not predicted are wrong; "
+        f"1,000 rows are too few to tell whether the top probability is right (p <= {found.p_value:.2g})"
     )
     many = metrics.calibration_test(np.repeat(p, 9, axis=0), np.repeat(y, 9), n_resamples=199)
     assert many.detectable < 0.02
     assert many.finding == (
-        "the top probability is right, as far as 9,000 rows can tell, but the other class probabilities are not"
+        "the top probability is right, as far as 9,000 rows can tell, "
+        "but the probabilities of the classes that are not predicted are wrong"
     )
+
+
+def test_two_classes_have_no_other_classes() -> None:
+    # The confidence is right in both halves together, and the probability of class 1 in neither.
+    p = np.repeat([[0.3, 0.7], [0.7, 0.3]], 3_000, axis=0)
+    y = np.repeat([1, 0, 0, 1], [2_350, 650, 1_850, 1_150])
+    found = metrics.calibration_test(p, y, n_resamples=199)
+    assert found.rejecting == ("classwise_ks",)
+    assert "the probability of class 1 is wrong" in found.finding
+
+
+def test_no_number_of_calibration_rows_is_named_that_the_fit_had() -> None:
+    calibration, test = (rows_of_a_truth(n, 0.0, seed) for n, seed in ((20_000, 0), (300, 2)))
+    fitted = VectorScaling().fit_predictions(calibration)
+    found = metrics.calibration_test(fitted.apply(test), calibrator=fitted, before=test, n_resamples=99)
+    assert found.allowed is not None
+    assert found.rows_needed is None
+    allowed = replace(found, adjusted=dict.fromkeys(found.adjusted, 0.01), allowed=dict.fromkeys(found.adjusted, 0.5))
+    assert allowed.verdict == "as calibrated as the rows allow"
+    assert "calibration rows these" not in str(allowed)
 
 
 def test_a_calibrated_model_is_described_with_its_rows_and_the_error_they_would_show() -> None:
@@ -248,7 +269,7 @@ def test_a_fit_is_compared_with_what_its_calibration_rows_allow(bends: float, ve
     assert found.rows_needed is not None
     # With so many rows the errors of the fit are about a tenth above those of a perfect one: the truth of this family.
     assert 10_000 < found.rows_needed < 60_000
-    assert f"; about {found.rows_needed:,} would suffice" in str(found)
+    assert f"; with about {found.rows_needed:,} calibration rows these test rows would no longer show it" in str(found)
     assert found.to_dict()["rows_needed"] == found.rows_needed
 
 

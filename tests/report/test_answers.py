@@ -183,17 +183,18 @@ def test_no_two_statements_of_a_page_contradict_each_other(name: str) -> None:
     tiles = answers(found)
     if tiles["Is it calibrated now?"].tone == "good":
         assert found.tests[found.both[-1].name].verdict == "calibrated"
-        assert tiles["Which classes are off?"].value == "None"
+        assert tiles["Which predicted classes are off?"].value == "None"
 
 
 def test_enough_rows_are_also_enough_for_single_classes_or_the_tile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glayers.metrics.calibration_tests._DRAWS", 99)  # each is of 9,000 rows of 60 classes
     calibration, test = (sampled_rows(n, seed, sharpened=1.0, classes=60) for n, seed in ((5_000, 1), (9_000, 2)))
     tiles = answers(of(calibration, test))
-    assert tiles["Which classes are off?"].value == "Too few test rows per class"
+    assert tiles["Which predicted classes are off?"].value == "Too few test rows per class"
     assert tiles["Enough rows?"] == Cell(
         "Not for single classes",
-        "9,000 test rows can detect errors above 1.7 points. To judge classes, label more rows of each.",
+        "With 9,000 test rows, calibration errors above 1.7 points would show. "
+        "To judge classes, label more rows of each.",
         "fair",
     )
 
@@ -237,7 +238,7 @@ def test_sixty_rows_of_any_model_get_no_green() -> None:
         card = model_card(found.compared.calibrators["temperature"], test)
         assert "60 rows are too few to tell" in card
         assert "60 rows are too few to tell" in verdict_sentence(found)
-        assert " Label more test rows: it takes about " in f" {advice(found)}"
+        assert " Label test rows until you have about " in f" {advice(found)}"
 
 
 def test_sixty_rows_do_not_show_that_accuracy_stays_where_a_method_may_change_it() -> None:
@@ -277,6 +278,29 @@ def test_tiles_figures_and_findings_are_all_of_the_method_that_the_page_names(na
     assert "<select" not in overconfident_page()  # no menu could change a part of the page alone
 
 
+def test_shared_rows_and_few_groups_leave_nothing_proven() -> None:
+    shared = case("rows-in-both-sets")
+    assert [tile.tone for tile in answers(shared).values()] == ["fair"]
+    assert "confident" not in verdict_sentence(shared)
+    few = case("few-groups")
+    assert "+-" not in answers(few)["Is it calibrated now?"].words
+    assert answers(few)["Which method to use?"].value == "temperature, unproven"
+    assert "Use temperature" not in advice(few)
+    assert "good" not in {cell.tone for cell in method_lines(few)["temperature"]}
+
+
+def test_an_error_that_remains_makes_the_advice_provisional() -> None:
+    off = case("one-class-off")
+    assert advice(off) == (
+        "Use temperature for now. Do not trust the confidence of predictions of class 4. "
+        "Fit again on rows like those the model will see."
+    )
+    assert answers(off)["Is it calibrated now?"][::2] == ("Not where it predicts class 4", "bad")
+    assert "".join(headline(case("right-on-average"))).startswith(
+        "On average, your model says 75.0 % and is right 75.0 % of the time."
+    )
+
+
 def test_the_glossary_knows_that_a_calibrated_model_has_a_ks_error() -> None:
     assert case("calibrated").compared.scorecards["uncalibrated"]["ks"] > 0.001
     page = overconfident_page()
@@ -291,9 +315,7 @@ def test_where_class_frequencies_changed_the_page_adapts_if_that_helps() -> None
     assert finding.advice == ""  # the page shows the numbers of the adapted method, and says so in what to do
     adapted = found.compared.scorecards["adapted temperature"]
     assert adapted["nll"] < found.compared.scorecards["temperature"]["nll"] - 0.1
-    assert advice(found).startswith(
-        "Use temperature. Adapt it to the new class frequencies (glayers adapt), as was done here. "
-    )
+    assert advice(found).startswith("Use temperature, adapted to the new class frequencies (glayers adapt). ")
     # Here the labels of one class are wrong; its frequency is not another.
     found = case("one-class-off")
     assert found.chosen == "temperature"
@@ -334,7 +356,7 @@ def test_differences_are_marked_by_what_they_are_worth(measured: Measurements) -
 def test_only_classes_that_are_predicted_are_counted() -> None:
     parts = [sampled_rows(n, seed, classes=3) for n, seed in ((300, 1), (400, 2))]
     old, new = (Predictions(np.pad(rows.logits, ((0, 0), (0, 1)), constant_values=-99), rows.labels) for rows in parts)
-    tile = answers(of(old, new))["Which classes are off?"]
+    tile = answers(of(old, new))["Which predicted classes are off?"]
     assert "Before: 3 overconfident" in tile.words  # the fourth is never predicted
     assert "No test rows: class 3." in tile.words
 
@@ -348,7 +370,7 @@ def test_a_class_of_rows_with_mixed_confidence_is_tested_exactly_and_list_and_fi
     rows = Predictions.from_probabilities(np.concatenate([said, others]), np.append(labels, np.repeat([1, 2], 50)))
     found = measure(compare(sampled_rows(300, 1, classes=3), rows, ["temperature"]), 50, 0)
     assert found.both[0].predicted.off == [0]
-    assert "Before: class 0 is overconfident by 13.5 points" in answers(found)["Which classes are off?"].words
+    assert "Before: class 0 is overconfident by 13.5 points" in answers(found)["Which predicted classes are off?"].words
     [spec] = FIGURES["classes"].specs(found.both[:1])
     assert spec.columns["class"][0] == "class 0"
     assert list(spec.columns["significant"]).count("significant") == 1

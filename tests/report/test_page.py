@@ -182,7 +182,7 @@ def test_weights_groups_and_names_that_are_no_characters_are_taken(tmp_path: Pat
     found = compare(calibration, test, ["temperature"])
     write_report(found, tmp_path / "report.html", calibration=calibration, n_resamples=50)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "test rows come in 100 groups" in page
+    assert "test rows are in 100 groups" in page
     assert max(len(name) for name in data_of(Elements(page))["classes"][0]["y"]["names"]) == 24
 
 
@@ -213,7 +213,7 @@ def test_the_page_of_several_labels_names_those_that_are_off_and_no_worse_method
     assert tile.value == "1 of 2 labels"
     assert "wind" in tile.words
     assert "rain" not in tile.words
-    assert "Which classes are off?" not in answers(found)
+    assert "Which predicted classes are off?" not in answers(found)
 
 
 def test_a_model_with_one_logit_has_a_page() -> None:

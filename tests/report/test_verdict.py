@@ -31,8 +31,8 @@ def gaps(p_value: float) -> PredictedGaps:
     ("adjusted", "detectable", "of_class", "answer", "tone"),
     [
         (0.5, 0.01, 0.5, "Yes", "good"),
-        (0.5, 0.01, 1e-4, "Not in every class", "fair"),
-        (0.5, 0.05, 1e-4, "Not in every class", "fair"),
+        (0.5, 0.01, 1e-4, "Not where it predicts b", "bad"),
+        (0.5, 0.05, 1e-4, "Not where it predicts b", "bad"),
         (0.5, 0.05, 0.5, "Too few rows to tell", "fair"),
         (np.nan, np.nan, 0.5, "Too few groups to tell", "fair"),
         (1e-3, 0.01, 1e-4, "Not calibrated", "bad"),
@@ -45,16 +45,21 @@ def test_only_a_model_without_any_error_on_enough_rows_is_called_calibrated(
     card = scorecard(sampled_rows(60, 1))
     said = verdict(omnibus(adjusted, detectable), card, gaps(of_class))
     assert (said.answer, said.tone) == (answer, tone)
-    assert ("predicts b" in said.sentence) == (answer == "Not in every class")
+    assert ("predicts b" in said.sentence) == (answer == "Not where it predicts b")
 
 
 def test_errors_below_the_top_class_alone_are_named() -> None:
     found = replace(omnibus(0.5, 0.01), adjusted={"ks": 0.5, "ece": 0.5, "rank_2_ks": 0.001, "classwise_ks": 0.5})
     card = scorecard(sampled_rows(60, 1))
     assert verdict(found, card, gaps(0.5)).answer == "Only the top probability"
+    small = replace(gaps(1e-4), gap=np.array([0.0, 0.09, 0.0]))
+    assert verdict(found, card, small).tone == "fair"
     # "The confidence is calibrated" would contradict the list of the classes whose confidence is off.
     both = verdict(found, card, gaps(1e-4))
-    assert (both.answer, both.sentence) == ("Not in every class", "the model is not calibrated where it predicts b")
+    assert (both.answer, both.sentence) == (
+        "Not where it predicts b",
+        "the model is not calibrated where it predicts b",
+    )
 
 
 def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
@@ -113,6 +118,6 @@ def test_shift_in_confidence_alone_needs_attention() -> None:
     calibration = sampled_rows(900, 1)
     moved = Predictions(sampled_rows(500, 5).logits / 3, sampled_rows(500, 5).labels)
     (finding,) = findings(compare(calibration, moved, ["temperature"]), calibration)
-    assert finding.found.startswith("mostly in highest logit less mean logit, where ")
+    assert finding.found.startswith("the largest difference is in highest logit minus mean logit (")
     assert re.search(r"% of the calibration rows but [0-9.]+ % of the test rows are below", finding.found)
     assert finding.advice == "Fit again on rows like those the model will see."

@@ -31,7 +31,7 @@ def rejecting() -> OmnibusTest:
     [
         (0.07, "overconfident by 7.0 points"),
         (-0.07, "underconfident by 7.0 points"),
-        (0.0, "right on average but wrong at some values"),
+        (0.0, "right on average, but over- or underconfident at some confidence levels"),
     ],
 )
 def test_the_direction_is_that_of_the_mean_gap_beyond_the_bound_of_the_test(
@@ -43,6 +43,7 @@ def test_the_direction_is_that_of_the_mean_gap_beyond_the_bound_of_the_test(
     of_event = replace(rejecting, event="positive class ill")
     words = said.replace("overconfident by 7.0 points", "7.0 points too high on average")
     words = words.replace("underconfident by 7.0 points", "7.0 points too low on average")
+    words = words.replace("over- or underconfident at some confidence levels", "too high or too low at some values")
     said_of_event = verdict(of_event, card(0.3 + gap, 0.3)).sentence
     assert said_of_event == f"the probability of positive class ill is {words}"
 
@@ -65,7 +66,7 @@ def test_calibrated_models_contradict_themselves_in_no_sample() -> None:
 def test_ks_is_named_with_what_chance_alone_would_make_of_it() -> None:
     test = metrics.ks_test(*sample(1, n=500, k=4))
     expected = (
-        f"KS {100 * test.value:.2f} %; by chance alone it would exceed {100 * test.bound:.2f} % only 1 time in 20"
+        f"KS {100 * test.value:.2f} %; a calibrated model would exceed {100 * test.bound:.2f} % in 5 % of samples"
     )
     assert ks_sentence(test) == expected
     assert ks_sentence(replace(test, too_few_groups=True)).endswith(

@@ -17,7 +17,7 @@ _CORRECTS = {
     "scale": "one scale per class",
     "shift": "one shift per class",
     "matrix": "classes that depend on each other",
-    "hinges": "bends",
+    "hinges": "bends of the calibration curve",
 }
 
 
@@ -107,11 +107,11 @@ class AutoSelection:
 
     def table(self, *, seconds: bool = True) -> list[list[str]]:
         """Return the parts as rows of text, after a row of headings; seconds differ between runs."""
-        rows = [["part", "loss", "gain over temperature", "weight", "parameters", "seconds"]]
+        rows = [["part", "held-out loss", "gain over temperature", "weight", "parameters", "seconds"]]
         for part in self.parts:
             gain = "-" if part.name == "temperature" else _signed(part.gain, part.gain_error)
             took = "-" if part.seconds is None else f"{part.seconds:.1f}"
-            rows.append([part.name, f"{part.loss:.5f}", gain, f"{part.weight:.2f}", f"{part.n_parameters:,}", took])
+            rows.append([part.name, f"{part.loss:.5f}", gain, f"{part.weight:.3f}", f"{part.n_parameters:,}", took])
         if not seconds:
             rows = [row[:-1] for row in rows]
         return rows
@@ -125,12 +125,13 @@ class AutoSelection:
         ]
         said = []
         if supported and "model" in self.weights:
-            said.append(f"The rows support these corrections (effective coefficients): {', '.join(supported)}.")
-        kept = " + ".join(f"{weight:.2f} {name}" for name, weight in self.weights.items())
+            said.append(f"The rows support these corrections (effective coefficients): {'; '.join(supported)}.")
+        kept = " + ".join(f"{weight:.3f} {name}" for name, weight in self.weights.items())
         said.append(f"Kept: {kept}; {self.reason}.")
         said.append(
-            f"Every class keeps a tiny minimum probability ({self.uniform_share:.2g} for all together), because "
-            f"{self.rows:,} rows cannot rule any class out."
+            f"Every class keeps a small minimum probability ({self.uniform_share:.2g}, shared by all classes), because "
+            f"{self.rows:,} rows cannot rule any class out. "
+            "The parameters of this, and of any last correction of the mixture, are not in the table."
         )
         if self.keep_accuracy:
             said.append("The order of the classes is kept in every row, and so is accuracy.")

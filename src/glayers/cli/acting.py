@@ -21,7 +21,7 @@ COSTS = arg.file_option("COSTS", "A table of costs (.csv) without a header: one 
 _ALPHA = "The highest probability of a false alarm, over all batches together."
 _STATE = "The state file, which keeps what earlier batches showed; the first batch creates it."
 _PROMISE = "Also raise an alarm once the batches show an accuracy below this: 0.9 or 90%."
-_FAIL_IF = 'Exit with 3 if it holds, such as "accuracy < 90 %"; also auroc, lowest_f1 and cost; may be repeated.'
+_FAIL_IF = 'Exit with status 3 if it holds, such as "accuracy < 90 %"; also auroc, lowest_f1 and cost; may be repeated.'
 
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
@@ -40,7 +40,7 @@ def threshold(
 ) -> None:
     """Find the lowest confidence above which a model is accurate enough, with a guarantee.
 
-    Use rows that the model was not fitted on. Exits with 3 if no threshold can be promised.
+    Use rows that the model was not fitted on. Exits with status 3 if no threshold can be promised.
 
     Examples
     --------
@@ -70,10 +70,11 @@ def decide(
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Say what decisions of least expected cost really cost, compared with the best constant action.
+    """Choose the action with the least expected cost for each row, and print what these actions really cost.
 
-    With --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. `apply --costs` writes
-    the action of each row.
+    They are compared with the best constant action: the single action that costs least if all rows get it. With
+    --model, the costs of uncalibrated probabilities stand beside those of calibrated ones. `apply --costs` writes the
+    action of each row.
 
     Examples
     --------
@@ -132,11 +133,11 @@ def watch(
     prometheus: arg.Prometheus = None,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Count a batch with labels, and raise an alarm once the model is no longer calibrated.
+    """Add a labelled batch, and raise an alarm once the model is no longer calibrated.
 
     Call it once per batch. A model that stays calibrated raises an alarm with a probability of at most --alpha, however
-    many batches there are; one that was fitted on few rows is a little off, which many batches show. Exits with 3 from
-    the alarm on. The same rows count only once; of fewer than 50 rows, the same file with its time of change.
+    many batches there are; one that was fitted on few rows is a little off, which many batches show. Exits with status
+    3 from the alarm on. The same rows count only once; of fewer than 50 rows, the same file with its time of change.
 
     Examples
     --------

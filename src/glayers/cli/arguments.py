@@ -79,10 +79,10 @@ _PROBABILITIES = "The .npy file holds probabilities, not logits."
 _PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
 _OPTIONS = "The options of all questions in a log of a language model with top_logprobs."
 _STATED = "What stated confidences mean: percent, or words such as likely=0.7,sure=0.95."
-_IGNORE_GROUPS = "Take rows as independent: leave out the groups of the file."
+_IGNORE_GROUPS = "Ignore the group column: take rows as independent."
 _VERBOSE = "Say which files are read and written, and how each fit went."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
-_FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %"; may be repeated.'
+_FAIL_IF = 'Exit with status 3 if it holds, such as "ks > 0.02" or "ks > 2 %"; may be repeated.'
 _PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
 _REPORTED = (GlayersError, ModuleNotFoundError, MemoryError)  # errors with a reason that the user can act on
 Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
@@ -90,7 +90,7 @@ Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTION
 Test = Annotated[Path, file_argument("TEST", "Rows to score, which were not fitted on.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"What to measure: {_EVENTS}.")]
-Level = Annotated[float, probability("Level of the tests: at 0.95, 1 of 20 good batches fails.")]
+Level = Annotated[float, probability("Level of the tests: at 0.95, a calibrated model fails 5 % of the time.")]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
 Prometheus = Annotated[Path | None, typer.Option(metavar="FILE", help=_PROMETHEUS, **_IN_OUTPUT)]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.", **_IN_OUTPUT)]

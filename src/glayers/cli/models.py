@@ -92,8 +92,8 @@ def _show_model(fitted: Any, where: str) -> None:
             f"{facts.method}, fitted on {plural(facts.rows, 'row')} of {len(calibrator.classes_):,} {classes}{where}"
         ),
         f"settings: {' '.join(str(fitted).split())}",
-        f"{owner}learned {learned} from {calibrator.inputs}; the fit ended: {facts.reason}",
-        f"{owner}mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
+        f"{owner}learned {learned} from {calibrator.inputs}; fit finished: {facts.reason}",
+        f"{owner}mean training loss, on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
     )
     rows: Any = getattr(calibrator, "calibration_rows_", None)
     if rows is not None and rows.rows < 0.99 * facts.rows:
@@ -292,7 +292,7 @@ def info(model: arg.Model, as_json: arg.AsJson = False) -> None:
     if as_json:
         show_json(_facts_of(calibrator))
         return
-    _show_model(calibrator, f" in {model.name}")
+    _show_model(calibrator, f" ({model.name})")
     for note in calibrator.diagnostics_.notes:
         show_note(f"note: {note}")
 
@@ -319,7 +319,7 @@ def _facts_of(calibrator: Any) -> dict[str, Any]:
 
 
 def methods(as_json: arg.AsJson = False) -> None:
-    """List the methods: what each does, whether it may change predictions, and whether fitting it needs torch.
+    """List the methods: what each does, whether it may change the predicted class, and whether fitting it needs torch.
 
     Examples
     --------
@@ -331,9 +331,9 @@ def methods(as_json: arg.AsJson = False) -> None:
     if as_json:
         show_json({name: each.to_dict() for name, each in CALIBRATORS.items()})
         return
-    table = Table("method", "summary", "changes class", box=None, pad_edge=False, header_style="bold")
+    table = Table("method", "summary", "may change class", box=None, pad_edge=False, header_style="bold")
     for name, each in CALIBRATORS.items():
         changes = "no" if each.keeps == "ranking" else "yes"
         table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, changes)
     here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
-    show(table, "", f"* needs torch to fit ({here}). No method needs torch to predict.")
+    show(table, "", f"* needs torch to fit ({here}); so do the g-layers of auto. No method needs torch to predict.")

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
 _SHOWN_OF_CONFIDENCES = ("accuracy", "confidence", "confidence_nll", "confidence_brier", "ks", "ece")
 _DEMO = "Fashion-MNIST sample (glayers demo)"
-_RESAMPLES = "Bootstrap resamples (without it 1000); adds --intervals."
+_RESAMPLES = "Number of bootstrap resamples (default 1000); implies --intervals."
 _MODEL = "A file from `glayers fit`: score before and after this calibration."
-_MISCALIBRATED = "Exit with 3 unless the calibration test passes."
-_SHIFTED = "Exit with 3 unless the rows look like the calibration rows of MODEL."
+_MISCALIBRATED = "Exit with status 3 unless the calibration test passes."
+_SHIFTED = "Exit with status 3 unless the rows look like the calibration rows of MODEL."
 _ESTIMATE = "The output of `glayers estimate --json` for these rows: say how good this estimate was."
 _TESTED_ROWS = 25_000  # of the random sample for tests
 _AS_THEY_ARE = "all"
@@ -319,6 +319,8 @@ def score(
     if estimate is not None and (model is None or event != "top"):
         raise typer.BadParameter("--estimate is about what a model answers: give --model, and leave --event out")
     needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or n_resamples > 0 or estimate is not None
+    if files[0].suffix == ".safetensors":
+        raise typer.BadParameter("this is a calibrator, not predictions: glayers score FILE --model model.safetensors")
     source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
     asks_for_others = every or conditions or as_json or estimate is not None or prometheus is not None
     metrics = METRICS if asks_for_others else {*_SHOWN, *_SHOWN_OF_CONFIDENCES}
@@ -361,10 +363,9 @@ def rows(
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Estimate what more labelled rows would bring, from the held-out and training loss of those given.
+    """Estimate how far the NLL of new rows would fall with twice and with four times as many labelled rows.
 
-    It fits the method six times. The intervals say how far the NLL of new rows would fall with twice and with four
-    times the rows.
+    The estimate compares the held-out and the training loss of the rows given, for which it fits the method six times.
 
     Examples
     --------

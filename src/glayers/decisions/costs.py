@@ -57,9 +57,9 @@ class Measured:
     def of(cls, heading: str, rows: Rows | Scored, values: _Columns, facts: dict[str, Any], settings: Any) -> Self:
         """Return the means of values per row, by line and column, with intervals from the same resamples.
 
-        `settings` are the number of resamples, the level and the seed.
+        `settings` are those of `Bootstrap`, in order.
         """
-        bootstrap = Bootstrap(*settings, False)  # no progress bar
+        bootstrap = Bootstrap(*settings)
         metrics = []
         for line, columns in values.items():
             metrics += [_mean_of(f"{line!r} {name}", column) for name, column in columns.items()]
@@ -177,7 +177,7 @@ def realised_costs(
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
     names = [*map(str, rows.class_names or range(rows.n_classes))]
     facts = {"lines of costs": names, _CONSTANT: constant, f"cost expected by {first}": expected}
-    return Measured.of("Mean cost per row", rows, values, facts, (n_resamples, level, random_state))
+    return Measured.of("Mean cost per row", rows, values, facts, (n_resamples, level, random_state, False))
 
 
 def net_benefit(
@@ -233,7 +233,7 @@ def net_benefit(
         of_model = np.where(rows.scores >= cut - ROUNDING, of_treating, 0.0)
         values[str(cut)] = {"model": of_model, "treat all": of_treating, "gain": of_model - of_treating}
     heading = f"Net benefit per row ({as_event(event).name})"
-    return Measured.of(heading, rows, values, {}, (n_resamples, level, random_state))
+    return Measured.of(heading, rows, values, {}, (n_resamples, level, random_state, False))
 
 
 def _with_classes(given: object) -> object:

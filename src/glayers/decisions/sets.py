@@ -69,7 +69,7 @@ def set_report(calibrator: Calibrator, predictions: Predictions, level: float = 
     uncalibrated = predictions.with_logits(with_reference_class(predictions.logits.astype(np.float64)))
     tempered = TemperatureScaling()._fit_and_keep(uncalibrated).apply(uncalibrated)
     values["adaptive"][_ADDED] = _adaptive_sizes(tempered, level) - _adaptive_sizes(uncalibrated, level)
-    found = Measured.of(f"Prediction sets at {100 * level:g} %", rows, values, facts, (1000, 0.95, 0))
+    found = Measured.of(f"Prediction sets at {100 * level:g} %", rows, values, facts, (1000, 0.95, 0, False))
     if found["adaptive"][_ADDED].low > 0:
         facts["temperature scaling"] = "it enlarges the adaptive sets of this model"
     return found

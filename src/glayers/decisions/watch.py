@@ -172,7 +172,7 @@ class Watch:
                 return f"Alarm: the accuracy is below the promised {100 * self.accuracy:g} % ({counted})."
             return f"Alarm: the model is no longer calibrated ({counted}). Most of the evidence was about {about}."
         if len(self.batches) < 2:
-            return f"No verdict yet: the watch bets from the second batch on ({counted})."
+            return f"No result yet: testing starts with the second batch ({counted})."
         share = 100 * math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
         return f"No alarm: {two_digits(share)} % of the evidence that an alarm needs ({counted})."
 

@@ -48,11 +48,8 @@ Verdict: TypeAlias = Literal[
 _HEADINGS = ("error", "p", "mean by chance", "at most by chance")
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _LABELS = {"ks": "KS ({})", "ece": "ECE ({})", _RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-_BELOW_THE_TOP = {
-    (_RANK_2,): "the second probability is",
-    (_CLASSES,): "the other class probabilities are",
-    (_RANK_2, _CLASSES): "the other class probabilities are",
-}
+_OTHERS = "the probabilities of the classes that are not predicted are"
+_BELOW_THE_TOP = {(_RANK_2,): "the second probability is", (_CLASSES,): _OTHERS, (_RANK_2, _CLASSES): _OTHERS}
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class OmnibusTest:
         have a sampling error. None if no calibrator was given, or if it does not know this error.
     rows_needed
         About how many calibration rows would make this sampling error unimportant: with them, errors would be a tenth
-        above those of a perfect calibrator.
+        above those of a perfect calibrator. It grows with the test rows. None also if so many rows were fitted on.
     """
 
     tests: dict[str, CalibrationTest]
@@ -199,12 +196,13 @@ class OmnibusTest:
         if self.verdict == "calibrated":
             return f"{rows} show no miscalibration"
         below = _BELOW_THE_TOP.get(self.rejecting)
+        if below and _RANK_2 not in self.tests:
+            below = "the probability of class 1 is"
         if self.verdict == "as calibrated as the rows allow":
             if below is None:
                 return "the error that remains is as expected from so few calibration rows"
-            if self.detectable > TOLERANCE:
-                return "the other class probabilities need more calibration rows"
-            return "the top probability shows no error, but the other classes need more calibration rows"
+            off = f"{below} off, as expected from so few calibration rows"
+            return off if self.detectable > TOLERANCE else f"the top probability shows no error, but {off}"
         if self.undecided:
             verb = "is" if rows == "1 row" else "are"
             return f"{rows} {verb} too few to tell whether the model is calibrated"
@@ -212,7 +210,7 @@ class OmnibusTest:
             return "not calibrated"
         if self.detectable > TOLERANCE:
             return f"{below} wrong; {rows} are too few to tell whether the top probability is right"
-        return f"the top probability is right, as far as {rows} can tell, but {below} not"
+        return f"the top probability is right, as far as {rows} can tell, but {below} wrong"
 
     def _label(self, name: str) -> str:
         """Return the name of a test as people read it."""
@@ -230,8 +228,8 @@ class OmnibusTest:
             return f"{found}; significant: {', '.join(map(self._label, self.rejecting))}"
         if self.undecided and not math.isnan(self.detectable):
             found += f"; only errors above about {two_digits(100 * self.detectable)} points would show"
-        if self.verdict == "as calibrated as the rows allow":
-            found += f"; about {self.rows_needed:,} would suffice"
+        if self.verdict == "as calibrated as the rows allow" and self.rows_needed:
+            found += f"; with about {self.rows_needed:,} calibration rows these test rows would no longer show it"
         if self.verdict == "calibrated":
             found += f"; an error of {two_digits(100 * self.detectable)} points would show"
         return found
@@ -288,8 +286,8 @@ def calibration_test(
     --------
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
     >>> found = calibration_test(p, y)
-    >>> print(found.finding)
-    the other class probabilities are wrong; 100 rows are too few to tell whether the top probability is right
+    >>> print(found.finding.partition(";")[0])
+    the probabilities of the classes that are not predicted are wrong
     >>> found.rejected, found.rejecting
     (True, ('rank_2_ks', 'classwise_ks'))
     """
@@ -371,14 +369,15 @@ def _compared(
 
 def _rows_needed(
     perfect: dict[str, CalibrationTest], allowed: dict[str, CalibrationTest], calibration_rows: int
-) -> int:
-    """Return how many calibration rows would bring the mean errors close to those of a perfect calibrator.
+) -> int | None:
+    """Return how many calibration rows would bring the mean errors close to those of a perfect calibrator, if more.
 
     The square of an error has a part from the test rows and a part from the calibration rows, which falls as 1 / rows.
     """
     ratios = [(allowed[name].expected / test.expected) ** 2 for name, test in perfect.items() if test.expected > 0]
     factor = (max(ratios, default=1.0) - 1) / (_CLOSE**2 - 1)
-    return int(float(f"{calibration_rows * max(factor, 1.0):.2g}"))
+    needed = int(float(f"{calibration_rows * max(factor, 1.0):.2g}"))
+    return needed if needed > calibration_rows else None
 
 
 def ks_test(

@@ -19,12 +19,11 @@ from glayers.progress import progress_bar
 from glayers.report.curves import PredictedGaps
 from glayers.report.figures import FIGURES, Shown, Spec
 from glayers.report.verdict import (
-    BELOW_TOP,
     BOTH_SETS,
     CLASS_FREQUENCIES,
+    CLASS_TOLERANCE,
     FIT_AGAIN,
     OF_CONFIDENCE,
-    ONLY_TOP,
     Finding,
     Tone,
     Verdict,
@@ -40,14 +39,7 @@ if TYPE_CHECKING:
 TESTS = {"ks": "confidence", "ece": "bins", "rank_2_ks": "second class", "classwise_ks": "all classes"}
 _ADAPTED = "adapted "
 _SPELLED = {"nll": "Log loss (NLL)"}
-_WITHIN_REACH = 10  # times the calibration rows
-_LIMITS = {  # of an answer that is not good
-    BELOW_TOP: "Do not rely on the probabilities of the other classes.",
-    ONLY_TOP: "Rely on the top probability only.",
-    "Not in every class": "Do not rely on the classes that are off.",
-}
 _STANDARD_ERRORS = 1.96  # on each side of a 95 % interval
-_CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 
 
 class Cell(NamedTuple):
@@ -183,10 +175,14 @@ def headline(found: Measurements) -> list[str]:
         for method in found.both
         for metric in ("confidence", "accuracy")
     )
-    link = "but" if found.verdicts[0].tone == "bad" else "and"
-    subject = "Your model"
-    if found.verdicts[0].answer.startswith("Too few"):
+    before = found.verdicts[0]
+    subject, link = "Your model", "and"
+    if before.answer.startswith("Too few"):
         subject = f"On these {plural(len(found.compared.test), 'row')}, your model"
+    elif "right on average" in before.sentence:
+        subject = "On average, your model"
+    elif before.answer == "Not calibrated" and not found.shares_rows:
+        link = "but"
     parts = [f"{subject} says ", says, f" {link} is right ", right, " of the time."]
     if after:
         parts[-1] += " After correction, it says "
@@ -196,12 +192,15 @@ def headline(found: Measurements) -> list[str]:
 
 def verdict_sentence(found: Measurements) -> str:
     """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
+    if found.shares_rows:
+        return "There is no verdict as long as some rows are in both sets."
     before, after = found.verdicts[0].sentence, found.verdicts[-1].sentence
     if len(found.both) == 1:
         return f"{capital(before)}."
     if before == after:
         return f"{capital(before)}, with or without {found.chosen}."
-    return f"{capital(before)}. With {found.chosen}, {after.replace('the model is', 'it is')}."
+    method = f"{found.chosen} (not recommended)" if _worse_in(found) else found.chosen
+    return f"{capital(before)}. With {method}, {after.replace('the model is', 'it is')}."
 
 
 def advice(found: Measurements) -> str:
@@ -223,16 +222,16 @@ def _steps(found: Measurements) -> list[str]:
             return ["Use the model as it is."]
         return ["Calibrate the model: glayers fit, or glayers report with calibration rows and test rows."]
     if _worse_in(found):
-        return [f"Do not use {found.chosen}.", FIT_AGAIN]
+        return [f"Do not use {found.chosen}.", before.limit, FIT_AGAIN]
     helps = _change_of_loss(found).tone == "good"
     if before.tone == "good" and not helps:
         return ["Use the model as it is: it is calibrated, and calibration does not change it significantly."]
     steps = [_use(found)]
     if not helps and after.tone != "good":
         steps = [f"Do not rely on {found.chosen} yet: these rows cannot tell whether it helps."]
+    steps.append(after.limit)
     if after.tone == "bad":
-        return [*steps, f"An error remains: {FIT_AGAIN[0].lower()}{FIT_AGAIN[1:]}"]
-    steps.append(_LIMITS.get(after.answer, ""))
+        return [*steps, FIT_AGAIN]
     if test.verdict == "as calibrated as the rows allow":
         steps.append("Label more calibration rows to fit on.")
     elif not test.detectable <= TOLERANCE:
@@ -242,19 +241,21 @@ def _steps(found: Measurements) -> list[str]:
 
 def _use(found: Measurements) -> str:
     name = found.chosen.removeprefix(_ADAPTED)
-    use = f"Use {name}."
+    use = f"Use {name}"
     if isinstance(found.compared.calibrators[found.chosen], AutoCalibrator):
-        use = f"Use {name} (a weighted mixture of methods)."
+        use += " (a weighted mixture of methods)"
     if name != found.chosen:
-        use += " Adapt it to the new class frequencies (glayers adapt), as was done here."
-    return use
+        use += ", adapted to the new class frequencies (glayers adapt)"
+    if found.verdicts[-1].tone == "bad" or FIT_AGAIN in {finding.advice for finding in found.findings}:
+        use += " for now"
+    return f"{use}."
 
 
 def _label_more(test: OmnibusTest) -> str:
     """Say how many test rows it takes."""
     if math.isnan(test.detectable):
         return "Label test rows of more groups."
-    return f"Label more test rows: it takes about {_wanted_rows(test)} to detect errors of 2 points."
+    return f"Label test rows until you have about {_wanted_rows(test)}, to detect errors of 2 points."
 
 
 def _wanted_rows(test: OmnibusTest) -> str:
@@ -265,6 +266,8 @@ def _wanted_rows(test: OmnibusTest) -> str:
 
 def answers(found: Measurements) -> dict[str, Cell]:
     """Return the tiles of the first screen by their questions."""
+    if found.shares_rows:
+        return {"Is it calibrated now?": Cell("Cannot tell", "Some test rows are also calibration rows.", "fair")}
     tiles = {"Is it calibrated now?": _calibrated(found)}
     if len(found.both) > 1:
         tiles["Which method to use?"] = _method(found)
@@ -272,7 +275,7 @@ def answers(found: Measurements) -> dict[str, Cell]:
     if found.several_labels:
         tiles["Which labels are off?"] = _labels(found)
     elif isinstance(found.compared.test, Predictions):
-        tiles["Which classes are off?"] = _classes(found, found.compared.test.label_counts() == 0)
+        tiles["Which predicted classes are off?"] = _classes(found, found.compared.test.label_counts() == 0)
     tiles["Enough rows?"] = _enough_rows(found)
     return tiles
 
@@ -280,22 +283,21 @@ def answers(found: Measurements) -> dict[str, Cell]:
 def _calibrated(found: Measurements) -> Cell:
     """Answer whether the model is calibrated: better than before is fair, but only calibrated everywhere is good."""
     said = found.verdicts[-1]
-    answer, tone = said.answer, said.tone
-    if found.shares_rows:
-        answer, tone = "Cannot tell: shared rows", "fair"
-    elif tone == "bad" and _change_of_loss(found).tone == "good":
-        answer, tone = "Better, not fixed", "fair"
-    gaps = [_gap_words(method.scored) for method in found.both]
+    if said.answer == "Not calibrated" and _change_of_loss(found).tone == "good":
+        said = said._replace(answer="Better, not fixed", tone="fair")
+    gaps = [_gap_words(method.scored, found.tests[method.name]) for method in found.both]
     words = f"Confidence minus accuracy: {gaps[0]} points"
     if len(gaps) > 1:
         words += f" before, {gaps[1]} after"
-    return Cell(answer, f"{words}.", tone)
+    return Cell(said.answer, f"{words}.", said.tone)
 
 
-def _gap_words(event: Scored) -> str:
+def _gap_words(event: Scored, test: OmnibusTest) -> str:
     """Return the mean of score minus hit in points, and its error; rows of a group count as one unit."""
     gaps = event.scores - event.hits
     mean = float(event.weights @ gaps)
+    if math.isnan(test.detectable):  # so few groups do not tell the error
+        return points(mean)
     parts = np.bincount(event.group_numbers, event.weights * (gaps - mean))
     error = math.sqrt(float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1))
     return f"{points(mean)} +- {100 * _STANDARD_ERRORS * error:.1f}"
@@ -321,16 +323,16 @@ def _method(found: Measurements) -> Cell:
     label = _SPELLED.get(loss.name, loss.label)
     numbers = f"{label}, lower is better: {losses[found.both[0].name]} before, {losses[name]} after"
     if _worse_in(found):
-        return Cell("No calibration", f"{capital(name)} makes these rows worse. {numbers}.", "bad")
-    tone = _change_of_loss(found).tone
-    if tone != "good":
+        return Cell("No calibration", f"{capital(name)} makes the probabilities worse on these rows. {numbers}.", "bad")
+    change = _change_of_loss(found)
+    if change.tone != "good":
         value = "None needed" if found.verdicts[0].tone == "good" else f"{name}, unproven"
-        return Cell(value, f"{numbers}: no significant difference.", "good" if value == "None needed" else "fair")
+        return Cell(value, f"{numbers}: {change.words}.", "good" if value == "None needed" else "fair")
     if "temperature" in losses and name != "temperature":
         numbers += f", {losses['temperature']} with temperature scaling"
     elif len(losses) > 2 and not isinstance(found.compared.calibrators.get(name), AutoCalibrator):
-        numbers += ". Chosen for its loss on these test rows, so slightly optimistic"
-    return Cell(name, f"{numbers}.", tone)
+        numbers += ". The method was chosen on these test rows, so its loss is slightly too low"
+    return Cell(name, f"{numbers}.", "good")
 
 
 def _accuracy(found: Measurements) -> Cell:
@@ -352,13 +354,15 @@ def _accuracy(found: Measurements) -> Cell:
     if high - low > 2 * TOLERANCE:
         detail = f"{before} before, {after} after. 95 % interval of the change: {points(low)} to {points(high)} points."
         return Cell("Too few rows to tell", detail, "fair")
+    if before == after:
+        return Cell("No", f"{before}, unchanged.", "good")
     return Cell("No", f"{before} before, {after} after: no significant difference.", "good")
 
 
 def _classes(found: Measurements, empty: Bools) -> Cell:
     """Answer which classes are off where they are predicted, if these rows can tell."""
     gaps = found.both[-1].predicted
-    cannot_tell = not gaps.off and gaps.detectable > _CLASS_TOLERANCE
+    cannot_tell = not gaps.off and gaps.detectable > CLASS_TOLERANCE
     words = _off(gaps, 4)
     if cannot_tell:
         words += f", but only errors above {plural(100 * gaps.detectable, 'point')} would show"
@@ -392,7 +396,7 @@ def _labels(found: Measurements) -> Cell:
     words = f"For most labels, only errors above {two_digits(100 * detectable)} points would show."
     if math.isnan(detectable):
         return Cell("Too few groups", "", "fair")
-    if detectable > _CLASS_TOLERANCE:
+    if detectable > CLASS_TOLERANCE:
         return Cell("Too few test rows per label", words, "fair")
     return Cell("None found", words, "fair" if found.verdicts[-1].tone != "good" else "good")
 
@@ -419,21 +423,19 @@ def _enough_rows(found: Measurements) -> Cell:
     rows = plural(test.rows, "test row")
     if math.isnan(test.detectable):
         return Cell("Too few groups", f"{rows} in {test.groups} groups; the tests need 8 groups.", "fair")
-    shows = f"{rows} can detect errors above {two_digits(100 * test.detectable)} points."
-    if test.rows_needed and test.verdict == "as calibrated as the rows allow":
+    shows = f"With {rows}, calibration errors above {two_digits(100 * test.detectable)} points would show."
+    if test.verdict == "as calibrated as the rows allow":
         fitted_on = found.compared.calibrators[found.chosen].diagnostics_.rows
-        needed = "it takes far more"
-        if test.rows_needed <= _WITHIN_REACH * fitted_on:
-            needed = f"it takes about {test.rows_needed:,}"
-        words = f"Fitted on {fitted_on:,} rows; {needed} to remove the error that remains. {shows}"
+        words = f"Fitted on {fitted_on:,} rows. {shows}"
+        if test.rows_needed:
+            words += f" With about {test.rows_needed:,} calibration rows, they would no longer show an error."
         return Cell("Too few calibration rows", words, "fair")
     if test.detectable > TOLERANCE and not OF_CONFIDENCE & set(test.rejecting):
-        return Cell("Too few test rows", f"{shows} For 2 points, label about {_wanted_rows(test)}.", "fair")
-    if found.n_classes and found.both[-1].predicted.detectable > _CLASS_TOLERANCE:
+        return Cell("Too few test rows", f"{shows} For 2 points, it takes about {_wanted_rows(test)}.", "fair")
+    if found.n_classes and found.both[-1].predicted.detectable > CLASS_TOLERANCE:
         return Cell("Not for single classes", f"{shows} To judge classes, label more rows of each.", "fair")
-    if found.verdicts[-1].tone != "good":
-        return Cell("Enough to test", shows, "good")
-    return Cell("Yes", shows, "good")
+    answer = "Yes" if found.verdicts[-1].tone == "good" else "Enough to find the error"
+    return Cell(answer, shows, "good")
 
 
 def method_lines(found: Measurements) -> dict[str, list[Cell]]:
@@ -478,6 +480,8 @@ def _change(between: PairedDifferences | None, metric: str, before: str, after: 
     difference = between.between(metric, after, before)
     described = METRICS[metric]
     value = described.format_difference(difference.interval.value)
+    if difference.interval.unreliable.startswith("too few groups"):
+        return Cell(value, "too few groups to tell")
     if not difference.significant:
         return Cell(value, "no significant difference")
     rises = difference.interval.value > 0

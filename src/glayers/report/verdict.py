@@ -15,7 +15,7 @@ from glayers.metrics.calibration_tests import TOLERANCE
 from glayers.metrics.events import Rows, Scored
 from glayers.predictions import Confidences, MultiLabelPredictions, Predictions
 from glayers.report.curves import LEVEL, PredictedGaps, class_names, predicted_gaps
-from glayers.text_tables import capital, plural
+from glayers.text_tables import capital, plural, shortened
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -25,18 +25,17 @@ Tone: TypeAlias = Literal["", "good", "fair", "bad"]
 
 _NAMED = 3  # more classes than these are counted, not named
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
+CLASS_TOLERANCE = 0.1  # single classes have few rows: gaps of ten points should show
 _FEW_SHARED = 1e-3  # of the test rows: no score shows them
 _CONFIDENCE = "confidence"  # the name of the top class's event in tests
 OF_CONFIDENCE = {"ks", "ece"}  # the tests of the top probability
 BOTH_SETS = "Rows in both sets"
 CLASS_FREQUENCIES = "Class frequencies changed"
-ONLY_TOP = "Only the top probability"
 FIT_AGAIN = "Fit again on rows like those the model will see."
-BELOW_TOP = "Not the other classes"  # where the rows cannot tell about the top probability
 
 
 class Verdict(NamedTuple):
-    """Whether a model is calibrated: in a few words, in a sentence, and how good that is.
+    """Whether a model is calibrated: in a few words, in a sentence, how good that is, and what not to rely on.
 
     The tone is "good" only if no test finds an error and the rows would have shown one that matters.
     """
@@ -44,6 +43,7 @@ class Verdict(NamedTuple):
     answer: str
     sentence: str
     tone: Tone
+    limit: str = ""
 
 
 class Finding(NamedTuple):
@@ -56,23 +56,29 @@ class Finding(NamedTuple):
 
 def verdict(test: OmnibusTest, card: Scorecard, gaps: PredictedGaps | None = None) -> Verdict:
     """Say what the tests of a model and, where they are known, the gaps of its predicted classes mean together."""
-    below = ONLY_TOP if test.detectable <= TOLERANCE else BELOW_TOP
+    below = Verdict("Only the top probability", test.finding, "fair", "Rely on the top probability only.")
+    if not test.detectable <= TOLERANCE:  # nobody can tell about the top probability
+        limit = "Do not rely on the probabilities of single classes."
+        below = Verdict("Not all probabilities", test.finding, "fair", limit)
     top_is_off = bool(OF_CONFIDENCE & set(test.rejecting))
     if test.verdict == "as calibrated as the rows allow":
         if top_is_off:
             words = f"{_direction(test, card)}, as expected from so few calibration rows"
             return Verdict("Nearly", words, "fair")
-        return Verdict(below, test.finding, "fair")
+        return below
     if top_is_off:
         return Verdict("Not calibrated", _direction(test, card), "bad")
     if gaps is not None and gaps.off:
-        names = listed([gaps.names[c] for c in gaps.off], at_most=3)
-        off = f"the model is not calibrated where it predicts {names}"
+        names = [shortened(gaps.names[c]) for c in gaps.off]
+        predicted = listed(names, at_most=3)
+        off = f"the model is not calibrated where it predicts {predicted}"
         if test.verdict == "calibrated":
             off = f"{test.finding} of all classes together, but {off}"
-        return Verdict("Not in every class", off, "fair")
+        tone: Tone = "bad" if np.abs(gaps.gap[gaps.off]).max() > CLASS_TOLERANCE else "fair"
+        limit = f"Do not trust the confidence of predictions of {predicted}."
+        return Verdict(f"Not where it predicts {listed(names, at_most=1)}", off, tone, limit)
     if test.rejecting:
-        return Verdict(below, test.finding, "fair")
+        return below
     if test.undecided:
         return Verdict(f"{capital(test.verdict)} to tell", test.finding, "fair")
     return Verdict("Yes", test.finding, "good")
@@ -92,11 +98,13 @@ def _direction(test: OmnibusTest, card: Scorecard) -> str:
     size = f"{100 * abs(gap):.1f} points"
     subject = "the model"
     too_high, too_low = f"overconfident by {size}", f"underconfident by {size}"
+    mixed = "over- or underconfident at some confidence levels"
     if test.event != _CONFIDENCE:
         subject = f"the probability of {test.event}"
         too_high, too_low = f"{size} too high on average", f"{size} too low on average"
+        mixed = "too high or too low at some values"
     if not abs(gap) > test.tests["ks"].bound:
-        return f"{subject} is right on average but wrong at some values"
+        return f"{subject} is right on average, but {mixed}"
     return f"{subject} is {too_high if gap > 0 else too_low}"
 
 
@@ -104,13 +112,13 @@ def ks_sentence(test: CalibrationTest) -> str:
     """Return a KS error, and what chance alone would make of it.
 
     >>> ks_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
-    'KS 2.00 %; by chance alone it would exceed 1.50 % only 1 time in 20'
+    'KS 2.00 %; a calibrated model would exceed 1.50 % in 5 % of samples'
     """
     value = METRICS["ks"].format(test.value)
     if test.too_few_groups:
         return f"KS {value}; too few groups to tell whether this is sampling error"
     bound = METRICS["ks"].format(test.bound)
-    return f"KS {value}; by chance alone it would exceed {bound} only 1 time in {1 / (1 - test.level):.3g}"
+    return f"KS {value}; a calibrated model would exceed {bound} in {100 * (1 - test.level):.3g} % of samples"
 
 
 def findings(compared: "Comparison", calibration: Predictions | Confidences | None) -> list[Finding]:
@@ -135,7 +143,7 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
         found += _rare_classes(counts, names)
     if test.groups is not None and not isinstance(test, MultiLabelPredictions):  # where each row is a group
         n_groups = len(np.unique(test.groups))
-        words = f"the test rows come in {n_groups:,} groups; bands of figures treat rows as independent"
+        words = f"the test rows are in {n_groups:,} groups, but the bands of the figures treat rows as independent"
         advice = f"{WITHOUT_GROUPS}." if n_groups < FEW else ""
         found.append(Finding("Groups", words, advice))
     return found
@@ -170,18 +178,19 @@ def _shift(calibrator: "Calibrator", test: Predictions | Confidences) -> list[Fi
     change = found.changes[most].replace("of these", "of the test rows")
     if most == "labels":
         return [Finding(CLASS_FREQUENCIES, change, "Adapt the calibrator to them: glayers adapt.")]
-    return [Finding("The test rows differ from the calibration rows", f"mostly in {most}, where {change}", FIT_AGAIN)]
+    words = f"the largest difference is in {most.replace(' less ', ' minus ')} ({change})"
+    return [Finding("The test rows differ from the calibration rows", words, FIT_AGAIN)]
 
 
 def _rare_classes(counts: dict[str, Ints], names: list[str]) -> list[Finding]:
     """Name the classes that have no rows, or few."""
+    wanted = np.any([rows < FEW for rows in counts.values()], axis=0)
+    advice = f"Collect labelled rows of {few_or_count(names, wanted)}."
     found = []
     for kind, words, least, limit in (("missing", "no", 0, 1), ("rare", f"fewer than {FEW}", 1, FEW)):
         lacking = {part: (least <= rows) & (rows < limit) for part, rows in counts.items()}
         said = [f"{words} {part} rows of {few_or_count(names, some)}" for part, some in lacking.items() if some.any()]
         if said:
-            either = np.any(list(lacking.values()), axis=0)
-            advice = f"Collect labelled rows of {few_or_count(names, either)}."
             found.append(Finding(f"{capital(kind)} classes", "; ".join(said), advice))
     return found
 
