@@ -30,7 +30,7 @@ def test_the_card_states_what_other_functions_find() -> None:
     assert all(float(low) < float(value) < float(high) for value, low, high in shown)
     verdict = calibration_test(calibrated)
     assert verdict.finding[1:] in card
-    assert f"an error of {100 * verdict.detectable:.2g} points" in card
+    assert f"An error of {100 * verdict.detectable:.2g} points" in card
     assert str(threshold(calibrated, accuracy=0.9)) in card
     assert "no significant shift" in card
     assert f"glayers {__version__}" in card
@@ -59,7 +59,7 @@ def test_confidences_have_a_card_too() -> None:
 
 def test_few_rows_are_not_called_calibrated() -> None:
     card = model_card(TemperatureScaling().fit_predictions(sampled(0, 1000)), sampled(6, 60))
-    assert "**Verdict.** 60 rows are too few to tell whether the model is calibrated. These rows would have" in card
+    assert "**Verdict.** 60 rows are too few to tell whether the model is calibrated. An error of " in card
 
 
 def test_too_few_groups_are_named_without_a_number() -> None:
