@@ -12,7 +12,7 @@ patches = torch.randint(3, (40, 6, 6))
 # 40 images, 24 x 24 pixels
 masks = patches.repeat_interleave(4, 1).repeat_interleave(4, 2)
 pictures = torch.eye(3)[masks].movedim(-1, 1) + torch.randn(40, 3, 24, 24)
-masks[:, 0] = 255  # the first row of pixels has no label
+masks[:, 0] = 255  # the top line of each image has no label
 
 network = nn.Conv2d(3, 3, 1)  # replace with your network
 nn.init.dirac_(network.weight)

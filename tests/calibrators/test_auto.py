@@ -56,6 +56,12 @@ def names_of(fitted: AutoCalibrator) -> list[str]:
     return [part.name for part in fitted.selection_.parts]
 
 
+def test_g_layers_that_learn_nothing_are_left_out_with_the_reason() -> None:
+    selection = quietly(AutoCalibrator(), *calibrated(500)).selection_
+    assert "g-layers" not in [part.name for part in selection.parts]
+    assert "Left out: g-layers. In cross-validation it showed no significant gain" in str(selection)
+
+
 def test_a_share_of_temperature_scaling_leaves_no_bias_in_a_class() -> None:
     """Two classes, scores with log-odds 2.2 s + 0.8 where s is true: temperature scaling alone is 6 points too high."""
     biases = []
@@ -296,7 +302,7 @@ def test_parts_and_weights_are_fitted_by_the_brier_score_if_asked() -> None:
 
 def test_a_small_budget_leaves_g_layers_out_and_says_so() -> None:
     fitted = quietly(AutoCalibrator(time_budget=0, n_folds=2), *crooked(200))
-    assert "Not fitted: g-layers. It would take about" in str(fitted.selection_)
+    assert "Left out: g-layers. It would take about" in str(fitted.selection_)
     assert names_of(fitted) == ["uncalibrated", "temperature", "model"]
     assert not quietly(AutoCalibrator(n_folds=2), *crooked(60)).selection_.left_out  # few rows are no reason
 

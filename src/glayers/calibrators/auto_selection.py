@@ -135,7 +135,7 @@ class AutoSelection:
         )
         if self.keep_accuracy:
             said.append("The order of the classes is kept in every row, and so is accuracy.")
-        said += [f"Not fitted: {name}. {reason}." for name, reason in self.left_out.items()]
+        said += [f"Left out: {name}. {reason}." for name, reason in self.left_out.items()]
         return said + [f"Note on {part.name}: {part.note}." for part in self.parts if part.note]
 
     def _repr_html_(self) -> str:
