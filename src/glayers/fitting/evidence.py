@@ -18,12 +18,12 @@ coefficients x coefficients.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Bools, Floats, Ints, in_row_blocks
@@ -287,8 +287,16 @@ class FittedParts(NamedTuple):
     posterior: Posterior
 
 
-# The threads of these small products mostly wait for each other: with two, a fit took ten times as long.
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # threadpoolctl has no types
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Leave one thread to BLAS: those of small products mostly wait for each other, and two took ten times as long."""
+    from threadpoolctl import threadpool_limits  # on first use: loading a calibrator does not need it
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@_one_blas_thread()
 def fit_parts(
     given: Predictions,
     factor: float,

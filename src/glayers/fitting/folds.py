@@ -53,7 +53,7 @@ def draw_rows(n_rows: int, weights: Floats | None, most: int, random_state: int)
     """Return at most this many random rows in ascending order, blind to labels and groups, and none of weight 0.
 
     >>> draw_rows(5, np.array([1.0, 0.0, 2.0, 1.0, 1.0]), most=3, random_state=0).tolist()
-    [2, 3, 4]
+    [0, 2, 3]
     """
     rng = np.random.default_rng(random_state)
     counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
