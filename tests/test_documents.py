@@ -271,6 +271,12 @@ def with_table(name: str) -> str:
     return f"{before}{begin}\n\n{made()}\n\n{end}{rest.partition(end)[2]}"
 
 
+def test_the_readme_names_the_commands_for_a_clone() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "`make demo`" in text
+    assert "`make test`" in text
+
+
 def test_tables_come_from_the_registries_and_from_results() -> None:
     old = [name for name, (page, _) in GENERATED.items() if page.read_text(encoding="utf-8") != with_table(name)]
     assert old == [], "run `python -m tests.test_documents`"
