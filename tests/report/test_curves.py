@@ -186,3 +186,17 @@ def test_calibrated_models_keep_their_promise_and_overconfident_ones_do_not() ->
     kept = [errors_above(check_event(*sample(seed, n=700, k=4))).kept[[0, 20, 40]] for seed in range(40)]
     assert 0.9 <= np.mean(kept) <= 0.995  # 120 entries at 0.95, those of a model depend on each other
     assert not errors_above(check_event(*sample(3, n=3000, k=4, sharpness=2.5))).kept[:45].any()
+
+
+def test_bands_of_calibrated_rows_hold_where_rows_of_a_group_are_copies() -> None:
+    outside = []
+    kept = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        scores = rng.uniform(0.5, 1, 100)
+        hits = rng.random(100) < scores
+        rows = Confidences(np.repeat(scores, 8), np.repeat(hits, 8), groups=np.repeat(np.arange(100), 8))
+        outside += reliability(rows).outside.tolist()
+        kept += errors_above(rows).kept[:40].tolist()
+    assert np.mean(outside) < 0.06  # 0.5 if all rows were independent
+    assert np.mean(kept) > 0.9

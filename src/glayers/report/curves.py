@@ -20,7 +20,7 @@ import numpy as np
 from glayers.arrays import Bools, Floats, Ints
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.calibration_errors import inner_edges
-from glayers.metrics.events import Rows, Scored, bin_of, check_event, check_rows, last_of_ties
+from glayers.metrics.events import Scored, bin_of, check_event, check_rows, last_of_ties
 from glayers.metrics.metric import weight_in
 
 __all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
@@ -155,8 +155,15 @@ def reliability(rows: object, *, event: Event | str = top, n_bins: int = 15) -> 
 
 
 def _means(place: Ints, event: Scored, n_places: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return of the rows of each place: their weight and effective number, mean score, and share of hits."""
+    """Return of the rows of each place: their weight and effective number, mean score, and share of hits.
+
+    Rows of one group in one place count as copies.
+    """
     weight, _, n_effective = weight_in(place, event.weights, n_places)
+    if event.groups is not None:
+        n_groups = event.group_numbers.max() + 1
+        units, unit_of = np.unique(place * n_groups + event.group_numbers, return_inverse=True)
+        n_effective = weight_in(units // n_groups, np.bincount(unit_of, event.weights), n_places)[2]
     held = np.where(weight > 0, weight, np.nan)
     scores = np.bincount(place, event.weights * event.scores, n_places)
     hits = np.bincount(place, event.weights * event.hits, n_places)
@@ -209,7 +216,11 @@ def errors_above(rows: object, *, event: Event | str = top) -> ErrorsAbove:
     held = np.where(coverage > 0, coverage, np.nan)
     promised = sums(weights * (1 - scored.scores[order])) / held
     actual = sums(weights * (1 - scored.hits[order])) / held
-    ends = _band(promised, held**2 / sums(weights**2))
+    squares = sums(weights**2)
+    if scored.groups is not None:  # rows of one group count as copies
+        groups = scored.group_numbers[order]
+        squares = np.array([np.square(np.bincount(groups[:n], weights[:n])).sum() for n in last])
+    ends = _band(promised, held**2 / squares)
     return ErrorsAbove(thresholds, coverage, promised, actual, *ends)
 
 
@@ -284,9 +295,9 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     checked = check_rows(rows)
     best = checked.probabilities.argmax(axis=1)
     k = checked.n_classes
-    total, _, confidence, accuracy = _means(best, checked.top, k)
+    total, n_effective, confidence, accuracy = _means(best, checked.top, k)
     known = total > 0
-    n = np.where(known, _effective_counts(checked, best), np.nan)
+    n = np.where(known, n_effective, np.nan)
     hits = accuracy * n
     misses = n - hits
     # Clopper and Pearson's interval of the accuracy; the beta distribution needs positive parameters.
@@ -322,13 +333,6 @@ def _chance_of_hits(scores: Floats, accuracy: float) -> float:
     at_most = law[0, numbers <= hits + _ROUNDING].sum()
     at_least = law[0, numbers >= hits - _ROUNDING].sum()
     return float(np.clip(2 * min(at_most, at_least), 0.0, 1.0))
-
-
-def _effective_counts(rows: Rows, best: Ints) -> Floats:
-    """Return for each predicted class how many independent rows its rows are worth."""
-    n_groups = rows.group_numbers.max() + 1
-    units, unit_of = np.unique(best * n_groups + rows.group_numbers, return_inverse=True)
-    return weight_in(units // n_groups, np.bincount(unit_of, rows.weights), rows.n_classes)[2]
 
 
 def class_names(names: Sequence[str] | None, n_classes: int) -> list[str]:

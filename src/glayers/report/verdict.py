@@ -143,7 +143,7 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
         found += _rare_classes(counts, names)
     if test.groups is not None and not isinstance(test, MultiLabelPredictions):  # where each row is a group
         n_groups = len(np.unique(test.groups))
-        words = f"the test rows are in {n_groups:,} groups, but the bands of the figures treat rows as independent"
+        words = f"the test rows are in {n_groups:,} groups, and rows of one group count as dependent"
         advice = f"{WITHOUT_GROUPS}." if n_groups < FEW else ""
         found.append(Finding("Groups", words, advice))
     return found
