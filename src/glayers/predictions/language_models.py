@@ -1,6 +1,6 @@
 """Records of a language model's log -> a score for each option of a question, the right option, and the document.
 
-A record is a JSON object per question, in one of these forms, told apart by its keys:
+A record is a JSON object per question, in one of these forms, which its keys show:
 
 - plain: `logprobs`, `logits` or `probabilities` as a list or by name, or `confidence` and `correct`;
 - an answer of an OpenAI or vLLM server with `top_logprobs`, from completions, chat or a batch;
